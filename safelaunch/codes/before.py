@@ -292,5 +292,18 @@ CODES = (
     Code(
         "SL249", "own-master", "every node takes itself for the master", "settings.lint.jobs.launch.identity:own_master"
     ),
+    Code(
+        "SL250",
+        "unread-directive",
+        "sbatch does not heed a #SBATCH line",
+        "settings.lint.jobs.launch.directives:unread_directive",
+    ),
+    Code(
+        "SL251",
+        "variable-not-set",
+        "a launcher gets a variable that Slurm does not set",
+        "settings.lint.jobs.launch.directives:variable_not_set",
+    ),
+    Code("SL252", "broken-line", "a command ends too early", "settings.lint.jobs.launch.usage:broken_line"),
     Code("SL290", "signatures", "a file of signatures cannot be used", "evidence.logs.signatures:load"),
 )

@@ -21,7 +21,8 @@ def late_variable(context: LintContext) -> Iterator[Finding]:
     How it is concluded: the catalogue says when each variable is read. What a profile sets is there when ranks start,
     LD_LIBRARY_PATH included. In the training script, assignments to os.environ are put in order with its imports,
     without running it: only an `import torch` at module level, above the assignment, counts. An import by another
-    module is not seen.
+    module is not seen. Of a script that starts processes of its own, or calls set_num_threads, nothing of this is
+    told: it may set the variable for these.
 
     What to do: set it where the message says, most often in [env] of a profile.
     """

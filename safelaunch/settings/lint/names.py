@@ -28,6 +28,8 @@ def unknown_variable(context: LintContext) -> Iterator[Finding]:
     well, such as CUDA_ and TORCH_, count only where the name is a slip of a known one. Plugins of others, names that
     stand in the training script, and places and versions (NCCL_TESTS_HOME) are left alone.
 
+    In a file for AMD's GPUs, an unknown NCCL_ name is a note: RCCL has names of its own, which are not all known here.
+
     What to do: the message names the nearest known variable. If a program of yours reads it, say so under `known` in
     [lint].
     """
@@ -35,11 +37,12 @@ def unknown_variable(context: LintContext) -> Iterator[Finding]:
         if standing(setting.name, context) != "unknown":
             continue
         near = meant(setting.name)
+        amd = _may_be_of_rccl(setting, context)
         yield Finding(
             code="SL210",
-            severity="warning",
+            severity="note" if amd else "warning",
             summary=f"{shown(setting)} is a variable that neither torch nor NCCL knows",
-            because=(_looked_at(context),),
+            because=(_looked_at(context), *(("this is for AMD's GPUs: RCCL has names of its own",) if amd else ())),
             remedy=f"did you mean {near}?"
             if near
             else f"unset {quote(setting.name)}, or name it under `known` in [lint]",
@@ -170,6 +173,11 @@ def deprecated_variable(context: LintContext) -> Iterator[Finding]:
         if text is not None and parsers.judge(variable, text, context.installed) and setting.name != _USELESS:
             continue  # what is wrong with the value is said, with the new name
         yield fault.finding("SL214", setting)
+
+
+def _may_be_of_rccl(setting: Setting, context: LintContext) -> bool:
+    torch = context.installed.torch
+    return torch is not None and torch.other_gpu and setting.name.startswith("NCCL_")
 
 
 def _unclaimed(setting: Setting, context: LintContext) -> bool:

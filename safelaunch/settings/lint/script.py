@@ -25,6 +25,14 @@ ASKING = frozenset(
 )
 
 
+# What a script that starts processes has in it: it may set a variable for these. And the call that does for a running
+# process what OMP_NUM_THREADS does for those to come.
+_STARTS = re.compile(
+    r"\b(?:subprocess|Popen|spawn|Process|start_processes|elastic_launch|launch_agent|torchrun|exec[lv]p?e?"
+    r"|set_num_threads)\b"
+)
+
+
 @dataclass(frozen=True)
 class Script:
     """What a script sets, the names that it may read, and where it sets a timeout of torch's that is none."""
@@ -55,7 +63,8 @@ def assignments(source_text: str, file: str) -> tuple[Setting, ...]:
     """The variables that a script sets through os.environ and os.putenv, in the order of its text.
 
     A function counts at the place where it stands: what it sets comes after an `import torch` above it. Only imports
-    and calls at module level count, for others may never run. A text that is no Python gives nothing.
+    and calls at module level count, for others may never run. In a script that starts processes, the import does not
+    count: they get the variable in time. A text that is no Python gives nothing.
 
     Args:
         source_text: of the script.
@@ -64,11 +73,13 @@ def assignments(source_text: str, file: str) -> tuple[Setting, ...]:
     tree = syntax.parse(source_text)
     if tree is None:
         return ()
+    for_others = bool(_STARTS.search(source_text))
     imported = min((line for node, line in _module_level(tree) if _imports_torch(node)), default=None)
     started = min((line for node, line in _module_level(tree) if _starts_cuda(node)), default=None)
     found: list[Setting] = []
     for line, name, value, weak in sorted(_assigned(tree), key=lambda item: item[0]):
         after = {word for word, since in (("torch", imported), ("cuda", started)) if since is not None and since < line}
+        after -= {"torch"} if for_others else set()
         found.append(Setting(name, value, Origin("file", f"{file}:{line}"), frozenset(after), weak))
     return tuple(found)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from safelaunch.model import Finding
 from safelaunch.settings.lint import catalogue
 from safelaunch.settings.lint.context import LintContext
-from safelaunch.settings.lint.judge import dangers, interfaces, parsers
+from safelaunch.settings.lint.judge import dangers, interfaces, parsers, torch_pairs
 from safelaunch.settings.lint.judge.in_force import in_force
 from safelaunch.settings.lint.judge.subsystems import without_init
 from safelaunch.settings.lint.judge.wording import literal
@@ -34,6 +34,8 @@ def variable_value(context: LintContext) -> Iterator[Finding]:
             continue
         if setting.name == "NCCL_ASYNC_ERROR_HANDLING" and context.elastic:
             continue  # whatever it says, it is not heeded: SL214
+        if setting.name == torch_pairs.HEARTBEAT and torch_pairs.nobody_listens(env):
+            continue  # the same: SL215
         fault = (
             parsers.judge(variable, text, context.installed)
             or without_init(setting, text, env)

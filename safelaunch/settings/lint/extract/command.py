@@ -57,7 +57,7 @@ def run(words: Sequence[Token], scope: Scope) -> Iterator[Script]:
         if name not in (".", "source", "module", "eval"):
             scope.found.programs += 1
     if name == "eval":
-        yield Script(" ".join(_text(word, scope)[0] for word in rest[1:]), _text(rest[-1], scope)[1], "eval")
+        yield from _evaluated(rest[1:], scope)
     elif builtin:
         _builtin(name, rest[1:], scope)
     else:
@@ -68,6 +68,18 @@ def run(words: Sequence[Token], scope: Scope) -> Iterator[Script]:
                 yield Script(*_text(item.word, scope), item.kind)
             else:
                 yield item
+
+
+def _evaluated(words: Sequence[Token], scope: Scope) -> Iterator[Script]:
+    """What `eval` runs: its words joined, with the line breaks that stand between them in the file."""
+    text, first, line = "", 0, 0
+    for word in words:
+        piece, at = _text(word, scope)
+        first, line = first or at, line or at
+        text += " \\\n" * (at - line) + " " + piece
+        line = max(line, at) + piece.count("\n")
+    if text:
+        yield Script(text, first, "eval")
 
 
 def _prefix(word: Token, scope: Scope) -> Token:

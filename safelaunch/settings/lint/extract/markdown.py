@@ -25,6 +25,13 @@ _KINDS = {
 }
 EXAMPLES = -100  # the fork of the examples: what one sets, another one does not get
 _PROMPT = re.compile(r"^[ \t]*(?:\([\w.-]+\)[ \t]*)?[$%][ \t]+", re.MULTILINE)
+# A line that only a shell reads: a command that starts ranks, with what may be set before it.
+_COMMAND = re.compile(
+    r"^[ \t]*(?:[A-Z_][A-Z0-9_]*=\S*[ \t]+)*"
+    r"(?:(?:torchrun|mpirun|mpiexec|srun|sbatch|deepspeed|accelerate[ \t]+launch)[ \t]"
+    r"|python[0-9.]*[ \t]+-m[ \t]+torch\.\w)",
+    re.MULTILINE,
+)
 _MORE = re.compile(r"[ \t]*>[ \t]")
 
 
@@ -63,6 +70,8 @@ def _block(language: str, margin: str, body: str, line: int, scope: Scope) -> No
     kind = _KINDS.get(language, "")
     if not language and (is_script(body) or _PROMPT.search(body) or kind_of("", body) != "shell"):
         kind = kind_of("", body)
+    elif not language and _COMMAND.search(body):
+        kind = "shell"
     if kind == "shell" and _PROMPT.search(body):
         body = _typed(body)
     if kind == "diff":  # as the file will be

@@ -74,8 +74,9 @@ def from_words(words: Sequence[Token], scope: Scope) -> Iterator[Pair | Script]:
         if base in tools.SHELLS:
             yield from _shell(words, texts, at + 1)
             return
-        if base in tools.REMOTE:
-            yield from _remote(words, texts, at + 1, *tools.REMOTE[base])
+        remote = base.lstrip("_")  # a function of the script's own around it
+        if remote in tools.REMOTE:
+            yield from _remote(words, texts, at + 1, *tools.REMOTE[remote])
             return
         if tools.OWN_WORDS.fullmatch(base):
             if tools.PYTHON.fullmatch(base):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from safelaunch.settings.lint.extract import grammar
+from safelaunch.settings.lint.extract import arithmetic, grammar
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -202,7 +202,10 @@ class _Words:
             value = self._parameter(reference[1:-1] if reference.startswith("{") else reference)
             self.room -= len(value)
             parts.append(value)
-        elif kind in ("command_substitution", "arithmetic_expansion", "process_substitution"):
+        elif kind == "arithmetic_expansion":
+            blanks, _, formula = self._slice(start, node.end_byte).partition("$((")
+            parts.append(blanks + (arithmetic.value(formula.removesuffix("))")) or UNKNOWN))
+        elif kind in ("command_substitution", "process_substitution"):
             parts.append(UNKNOWN)
         elif kind == "$" and self.source[node.end_byte : node.end_byte + 1] == b'"':
             pass  # $"..." is translated

@@ -87,8 +87,8 @@ def _kept_in_the_shell(job: JobFile) -> Iterator[Remark]:
     for name, command in assigned.items():
         mentioned = len(re.findall(rf"(?<![A-Za-z0-9_]){name}(?![A-Za-z0-9_])", job.text))
         own = len(re.findall(rf"(?m)^[ \t]*{name}\+?=", job.text))
-        if name in exported or mentioned > own:
-            continue
+        if name in exported or mentioned > own or re.search(r"\\[ \t]+$", job.lines[command.words[0].line - 1]):
+            continue  # of a line that was to go on, something graver is said: SL252
         word = command.words[0]
         line = name if "\n" in word.raw else word.raw
         span = remark.find(job.lines, word.line, name)

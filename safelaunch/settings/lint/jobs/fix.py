@@ -22,6 +22,7 @@ from safelaunch.settings.lint.judge.words import MEANT
 if TYPE_CHECKING:
     from safelaunch.settings.lint.jobs.look import JobFile
 
+_OVERRULED = ("NCCL_ASYNC_ERROR_HANDLING",)  # torchrun sets its new name, which wins
 MOST_BYTES = 4 << 20
 _WRITE = re.compile(r"write ([A-Za-z_]\w*)=(\S+)")
 
@@ -37,9 +38,6 @@ def certain(job: JobFile, finding: Finding, setting: Setting, span: Span, instal
         installed: the libraries against which it was judged.
     """
     if codes.has(finding.code, Trait.NAME):
-        replaced = _WRITE.fullmatch(finding.remedy)
-        if replaced and not any(each.name == replaced[1] for each in job.settings):
-            return (*_value(job, setting, span, replaced[2]), *_renamed(job, setting.name, replaced[1]))
         return _rename(job, finding, setting, installed)
     match = _WRITE.fullmatch(finding.remedy)
     if match and match[1] == setting.name:
@@ -55,6 +53,8 @@ def _rename(job: JobFile, finding: Finding, setting: Setting, installed: Install
     variable = catalogue.variable(setting.name)
     if variable is None or not variable.renamed_to or variable.renamed_to not in finding.remedy:
         return ()
+    if variable.removed_in or (setting.name in _OVERRULED and setting.value == "0"):
+        return ()  # it did nothing in the last run: what the new name would do is for a person to want
     new = catalogue.variable(variable.renamed_to)
     known = new is not None and versions.of(new.owner, installed) is not None
     if not known or new is None or versions.not_here(new, installed):

@@ -21,7 +21,7 @@ from safelaunch.settings.lint.installed import Installed
 from safelaunch.settings.lint.jobs import exports, remark
 from safelaunch.settings.lint.jobs.fix import certain
 from safelaunch.settings.lint.jobs.ignored import ignored, is_ignored
-from safelaunch.settings.lint.jobs.launch import rules
+from safelaunch.settings.lint.jobs.launch import directives, rules
 from safelaunch.settings.lint.jobs.launch.scene import Scene
 from safelaunch.settings.lint.jobs.remark import Remark
 from safelaunch.settings.lint.jobs.unread import unread_names
@@ -81,6 +81,7 @@ def remarks(job: JobFile, installed: Installed, severity: Mapping[str, str]) -> 
     )
     said = [*rules.remarks(scene, severity), *_placed(job, _one_a_cause(lint(context, severity)), installed)]
     said += exports.remarks(job, scene, severity)
+    said += directives.remarks(scene, severity)
     for body, line in job.found.jobs[:MOST_JOBS]:
         inner = Found()
         read_as("shell", body, line, Scope(inner))

@@ -17,6 +17,9 @@ NEW_WORDS = {
     ("NCCL_DEBUG_SUBSYS", "DESTROY"): "2.30",
 }
 
+# Words that AMD's NCCL takes as well. Source: ROCm/rccl docs/api-reference/env-variables.rst.
+OF_RCCL = {"NCCL_DEBUG": ("NONE", "ERROR")}
+
 # What people write for the words that are meant.
 MEANT = {
     ("TORCH_CPP_LOG_LEVEL", "WARN"): "WARNING",
@@ -136,6 +139,8 @@ def listed_words(variable: Variable, text: str, installed: Installed) -> Fault |
 
 def _known(variable: Variable, word: str, installed: Installed) -> bool:
     word = word.upper()
+    if word in OF_RCCL.get(variable.name, ()) and installed.torch is not None and installed.torch.other_gpu:
+        return True
     came = NEW_WORDS.get((variable.name, word))
     if came:
         return not versions.older("nccl", installed, came)

@@ -123,19 +123,33 @@ def _span(scene: Scene, line: int, name: str) -> Span:
     return remark.text(lines, line, name)
 
 
+_ENDPOINT = '--rdzv-backend=c10d --rdzv-endpoint="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1):29500"'
+_ADDRESS = "--master-addr with the name or address of the first node, the same on all nodes"
+
+
 def own_master(scene: Scene) -> Iterator[Remark]:
     """Every node takes itself for the master, and waits there for the others.
 
     How it is concluded: a launcher for several nodes gets `localhost` or 127.0.0.1 as its master or rendezvous
-    endpoint; or `$(hostname)`, in a place that each node fills in for itself: in single quotes behind srun, or in a
-    script without #SBATCH lines that takes the number of its node from Slurm. In a batch script, `$(hostname)` is the
-    first node, and right.
+    endpoint; or torchrun gets neither, and takes 127.0.0.1, for it does not read MASTER_ADDR; or `$(hostname)`, in a
+    place that each node fills in for itself: in single quotes behind srun, or in a script without #SBATCH lines that
+    takes the number of its node from Slurm. In a batch script, `$(hostname)` is the first node, and right. Nothing is
+    told of a missing master in YAML, where an operator may set PET_MASTER_ADDR.
 
     What to do: give all nodes the same name: `$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)`.
     """
     for launch in scene.of("torchrun", "torch.distributed.launch", "accelerate"):
         if "standalone" in launch.options or not _several(scene, launch):
             continue
+        if _has_none(scene, launch):
+            yield scene.tell(
+                "SL249",
+                "error",
+                "no master is named, so that each node takes 127.0.0.1: each waits for itself",
+                (f"{launch.name} does not read MASTER_ADDR; it reads PET_MASTER_ADDR",),
+                f"add {_ENDPOINT if scene.asked or 'SLURM' in scene.job.text else _ADDRESS}",
+                scene.span(launch.word),
+            )
         for option in ("rdzv-endpoint", "master-addr"):
             if option not in launch.options:
                 continue
@@ -158,6 +172,15 @@ def own_master(scene: Scene) -> Iterator[Remark]:
                 else "write the name or address of the first node, the same on all nodes",
                 scene.span(word),
             )
+
+
+def _has_none(scene: Scene, launch: Launch) -> bool:
+    """Whether torchrun certainly gets no master: neither by an option, nor by an operator of Kubernetes."""
+    if launch.name == "accelerate" or launch.open or scene.job.kind == "yaml" or "PET_" in scene.job.text:
+        return False
+    if launch.script is None or any(" --" in text for text, _ in launch.given):
+        return False  # some of its words were not read
+    return not {"rdzv-endpoint", "master-addr"} & set(launch.options)
 
 
 def _several(scene: Scene, launch: Launch) -> bool:

@@ -9,21 +9,18 @@ from typing import Literal
 
 from safelaunch.settings.lint.extract.scope import Command, Found
 from safelaunch.settings.lint.extract.words import UNKNOWN, Token
+from safelaunch.settings.lint.jobs.launch import options as of_launchers
 from safelaunch.settings.lint.jobs.launch import slurm
-from safelaunch.settings.torchrun import OPTIONS
 
 Name = Literal["torchrun", "torch.distributed.launch", "accelerate", "deepspeed"]
 Runner = Literal["", "srun", "mpi", "remote", "submitted", "unknown"]
 
-FLAGS = {name for option in OPTIONS if option.takes == "flag" for name in option.names} | {
-    "-h", "--help", "--use-env", "--use_env",
+# The options of other launchers by the names of torchrun.
+_AS_TORCHRUN = {
+    "accelerate": {"num-machines": "nnodes", "machine-rank": "node-rank", "main-process-ip": "master-addr",
+                   "main-process-port": "master-port"},
 }  # fmt: skip
-_NAMES = {name for option in OPTIONS for name in option.names}
-KNOWN = _NAMES | {f"--{name[2:].replace('-', '_')}" for name in _NAMES if name.startswith("--")}
-_OF_ACCELERATE = {"--num_machines": "nnodes", "--machine_rank": "node-rank", "--main_process_ip": "master-addr",
-                  "--main_process_port": "master-port"}  # fmt: skip
-_FLAGS_OF_ACCELERATE = frozenset({"--multi_gpu", "--cpu", "--use_deepspeed", "--use_fsdp", "--tpu", "-m", "--module",
-                                  "--no_python", "--same_network", "--debug", "--quiet"})  # fmt: skip
+_NO_LONGER = ("--use-env", "--use_env")  # of torch.distributed.launch, without a value
 _PYTHON = re.compile(r"(?:.*/)?(?:python|pypy)[0-9.]*")
 _REMOTE = frozenset({"ssh", "pdsh", "clush", "pssh", "parallel-ssh", "ansible", "dsh", "rsh", "gcloud", "xpk"})
 _MPI = frozenset({"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prun", "jsrun", "aprun", "horovodrun"})
@@ -37,7 +34,8 @@ class Launch:
 
     `options` have the names of torchrun without dashes; each with its text, as far as it is known, and its word.
     `given` are all words up to the script; `open` is true where a variable that is not known may hold more of them.
-    `runner` is what starts it on the nodes, `step` what `srun` is asked for.
+    `runner` is what starts it on the nodes, `step` what `srun` is asked for, `script` the first word behind
+    its options.
     """
 
     name: Name
@@ -48,6 +46,7 @@ class Launch:
     runner: Runner = ""
     open: bool = False
     step: slurm.Asked | None = None
+    script: Token | None = None
 
     @property
     def word(self) -> Token:
@@ -107,12 +106,18 @@ def _of(command: Command) -> Launch | None:
                 if texts[at + 1] != "launch":
                     return None
                 after += 1
+            elif at and texts[at - 1] == "--launcher":  # of another program, which starts torchrun with what follows --
+                if texts[after : after + 1] != ("--",):
+                    return None
+                after += 1
         elif _PYTHON.fullmatch(text):
             name, after = _of_python(texts, at)
         if name is not None:
             runner, step = _runner(command, at)
-            options, given, more = _options(command, after, name)
-            return Launch(name, command, at, options, given, runner, more, step)
+            options, given, after = _options(command, after, name)
+            script = command.words[after] if after < len(texts) else None
+            more = script is not None and texts[after].startswith(UNKNOWN) and script.raw.startswith("$")
+            return Launch(name, command, at, options, given, runner, more, step, script)
         if base in ("bash", "sh") and at + 1 < len(texts) and not texts[at + 1].startswith("-"):
             return None
     return None
@@ -136,35 +141,30 @@ def _of_python(texts: Sequence[str], at: int) -> tuple[Name | None, int]:
 
 def _options(
     command: Command, at: int, name: Name
-) -> tuple[dict[str, tuple[str, Token]], tuple[tuple[str, Token], ...], bool]:
-    """The launcher's own options: up to the script, which is the first word that is none."""
+) -> tuple[dict[str, tuple[str, Token]], tuple[tuple[str, Token], ...], int]:
+    """The launcher's own options: up to the script, which is the first word that is none, and where that stands."""
     options: dict[str, tuple[str, Token]] = {}
     given: list[tuple[str, Token]] = []
     texts, words = command.texts, command.words
+    own = of_launchers.OF[name]
+    renamed = _AS_TORCHRUN.get(name, {})
     while at < len(texts):
         text, word = texts[at], words[at]
         if not text.startswith("-") or text == "-":
             break
         head, equals, value = text.partition("=")
-        flag = head in FLAGS or (name == "accelerate" and head in _FLAGS_OF_ACCELERATE)
-        takes = head in ("-r", "-t") or (head.startswith("--") and not flag)
-        if takes and not equals and at + 1 < len(texts):
+        whole = own.full(head)
+        flag = whole in own.flags or whole in _NO_LONGER
+        takes = (whole in own.values or head.startswith("--")) and not flag
+        # argparse takes what begins with a dash for the next option, whether it knows the one before or not.
+        if takes and not equals and at + 1 < len(texts) and not texts[at + 1].startswith("-"):
             at += 1
             value, word = texts[at], words[at]
         given.append((text, words[at] if equals or flag else word))
-        options[_OF_ACCELERATE.get(head, full(head).lstrip("-").replace("_", "-"))] = (value, word)
+        dashed = whole.lstrip("-").replace("_", "-")
+        options[renamed.get(dashed, dashed)] = (value, word)
         at += 1
-    more = at < len(texts) and texts[at].startswith(UNKNOWN) and words[at].raw.startswith("$")
-    return options, tuple(given), more
-
-
-def full(head: str) -> str:
-    """The whole name of an option that may be shortened, as argparse allows; itself where none or several begin so."""
-    if head in KNOWN:
-        return head
-    begin = {name for name in KNOWN if name.startswith(head)} if head.startswith("--") else set()
-    same = {name.replace("_", "-") for name in begin}
-    return same.pop() if len(same) == 1 else head
+    return options, tuple(given), at
 
 
 def _runner(command: Command, at: int) -> tuple[Runner, slurm.Asked | None]:

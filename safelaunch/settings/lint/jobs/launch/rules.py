@@ -27,6 +27,7 @@ RULES: tuple[Callable[[Scene], Iterator[Remark]], ...] = (
     usage.missing_signal,
     usage.launcher_options,
     usage.old_launcher,
+    usage.broken_line,
     identity.own_master,
 )
 

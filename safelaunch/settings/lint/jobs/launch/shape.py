@@ -18,12 +18,15 @@ def ranks_and_gpus(scene: Scene) -> Iterator[Remark]:
 
     How it is concluded: --nproc-per-node is a number, and so is what the job asks for: --gres=gpu:N, --gpus-per-node,
     --gpus or --gpus-per-task of Slurm, `nvidia.com/gpu` of Kubernetes, `gpuCount` of Beaker, `accelerators` of
-    SkyPilot. A file that sets CUDA_VISIBLE_DEVICES, and values that only the run can tell, are left alone.
+    SkyPilot. A file that sets CUDA_VISIBLE_DEVICES, and values that only the run can tell, are left alone. Of
+    `accelerate launch`, --num_processes counts the ranks of all machines: it is told where it is above their GPUs, or
+    where several machines get as many ranks as one has GPUs. Fewer on one machine may be meant so.
 
     What to do: write the same number, or let it be counted: `--nproc-per-node=gpu`.
     """
     if any(setting.name == "CUDA_VISIBLE_DEVICES" for setting in scene.job.settings):
         return
+    yield from _of_all_machines(scene)
     for launch in scene.of("torchrun", "torch.distributed.launch"):
         ranks, gpus = launch.number("nproc-per-node"), scene.gpus(launch)
         if "nproc-per-node" not in launch.options and gpus and gpus > 1 and not launch.open:
@@ -44,6 +47,26 @@ def ranks_and_gpus(scene: Scene) -> Iterator[Remark]:
             (where,),
             f"write --nproc-per-node={gpus}, or --nproc-per-node=gpu",
             scene.span_of(launch, "nproc-per-node"),
+        )
+
+
+def _of_all_machines(scene: Scene) -> Iterator[Remark]:
+    for launch in scene.of("accelerate"):
+        ranks, gpus, told = launch.number("num-processes"), scene.gpus(launch), launch.nnodes
+        nodes = told[0] if told is not None and "nnodes" in launch.options else scene.nodes(launch) or 1
+        if not ranks or not gpus or (told is None and nodes == 1):
+            continue
+        more = ranks > nodes * gpus
+        if not more and not (nodes > 1 and ranks == gpus):
+            continue
+        left = "some have no GPU of their own" if more else f"{nodes * gpus - ranks} GPUs stay idle"
+        yield scene.tell(
+            "SL240",
+            "error" if more else "warning",
+            f"{plural(ranks, 'rank')} on {plural(nodes, 'node')} with {plural(gpus, 'GPU')} each: {left}",
+            ("--num_processes counts the ranks of all machines",),
+            f"write --num_processes={nodes * gpus}",
+            scene.span_of(launch, "num-processes"),
         )
 
 

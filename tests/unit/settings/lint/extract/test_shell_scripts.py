@@ -45,7 +45,7 @@ def found(script: str) -> str:
         ("export A=$(x 'a)b' $(y)) B=1", "A=? B=1"),
         ("export A=`x` B=1", "A=? B=1"),
         ("A=$(B=1 python x.py)", "B=1"),
-        ("export A=$((2 * 3))", "A=?"),
+        ("export A=$((2 * 3)) B=$((2 * N))", "A=6 B=?"),
         ("export A=${B:-x}", "A=x"),
         ("export A=${B:-${C:-y}}", "A=y"),
         ("B=1; export A=${B:-x}", "A=1"),

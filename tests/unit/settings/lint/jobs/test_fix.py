@@ -30,7 +30,7 @@ def test_what_is_changed_is_right_and_done_at_once(example: Example) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "wanted"),
     [
-        ("a.sh", "export NCCL_TREE_THRESHOLD=0\n", "export NCCL_ALGO=Ring\n"),
+        ("a.sh", "export NCCL_MAX_NRINGS=4\n", "export NCCL_MAX_NCHANNELS=4\n"),
         (
             "a.sh",
             "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 # x\nexport TORCH_NCCL_TRACE_BUFFER_SIZE\npython x.py\n",
@@ -58,6 +58,13 @@ def test_what_is_certain_is_changed(name: str, text: str, wanted: str) -> None:
         "export NCCL_IB_TIMEOUT=1000\n",  # which value was meant?
         "export TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_FR_BUFFER_SIZE=4000\n",  # which of the two?
         "export NCCL_TREE_THRESHOLD=0 NCCL_ALGO=Tree\n",
+        # Gone for long: they did nothing, and their successors take other values.
+        "export NCCL_TREE_THRESHOLD=0\n",
+        "export NCCL_TREE_THRESHOLD=4294967296\n",
+        "export NCCL_IB_CUDA_SUPPORT=1\n",
+        "export NCCL_CHECKS_DISABLE=1\n",
+        "export NCCL_WORK_FIFO_DEPTH=64\n",
+        "export NCCL_ASYNC_ERROR_HANDLING=0\n",  # under torchrun it did nothing; by its new name it would
         "unset NCCL_DEBUG=1\n",
     ],
 )

@@ -22,20 +22,17 @@ def only(text: str, **more: str) -> Remark:
     return one
 
 
+EIGHT_OF = "--nproc_per_node=8 --master_addr $HEAD"
 ONE, EIGHT = HEAD.format(tasks=1), HEAD.format(tasks=8)
 
 
 @pytest.mark.parametrize(
     ("text", "code", "line"),
     [
-        (ONE + "torchrun --nnodes=2 --nproc_per_node=8 t.py", "SL242", "write srun torchrun --nnodes=2 "),
-        (ONE + "A=1 torchrun --nnodes=2 --nproc_per_node=8 t.py", "SL242", "write A=1 srun torchrun --nnodes=2 "),
-        (
-            EIGHT + "srun torchrun --nnodes=2 --nproc_per_node=8 t.py",
-            "SL245",
-            "write srun --ntasks-per-node=1 torchrun",
-        ),
-        (ONE + "srun torchrun --nnodes=3 --nproc_per_node=8 t.py", "SL241", "write --nnodes=$SLURM_NNODES"),
+        (ONE + f"torchrun --nnodes=2 {EIGHT_OF} t.py", "SL242", "write srun torchrun --nnodes=2 "),
+        (ONE + f"A=1 torchrun --nnodes=2 {EIGHT_OF} t.py", "SL242", "write A=1 srun torchrun --nnodes=2 "),
+        (EIGHT + f"srun torchrun --nnodes=2 {EIGHT_OF} t.py", "SL245", "write srun --ntasks-per-node=1 torchrun"),
+        (ONE + f"srun torchrun --nnodes=3 {EIGHT_OF} t.py", "SL241", "write --nnodes=$SLURM_NNODES"),
         ("#SBATCH --gres=gpu:4\ntorchrun --standalone --nproc_per_node=8 t.py", "SL240", "write --nproc-per-node=4"),
         ("python -m torch.distributed.launch --use_env --nnodes=1 t.py", "SL248", "write torchrun --nnodes=1 t.py"),
         ("torchrun --standalone --nproc_per_nodes=8 t.py", "SL247", "did you mean `--nproc_per_node`?"),
@@ -43,7 +40,7 @@ ONE, EIGHT = HEAD.format(tasks=1), HEAD.format(tasks=8)
         ("#SBATCH --array=1-3\nexport MASTER_PORT=29500\npython t.py", "SL244", "SLURM_JOB_ID % 50000"),
         ("torchrun --nnodes=2 --rdzv_endpoint=localhost:29500 t.py", "SL249", "of the first node"),
         (
-            ONE + "srun torchrun --nnodes=2 --nproc_per_node=8 --node_rank $SLURM_NODEID t.py",
+            ONE + f"srun torchrun --nnodes=2 {EIGHT_OF} --node_rank $SLURM_NODEID t.py",
             "SL243",
             "write srun bash -c",
         ),

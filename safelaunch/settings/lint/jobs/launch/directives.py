@@ -1,0 +1,122 @@
+"""What a job file asks of Slurm and does not get: lines that sbatch does not read, variables that are not set."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from safelaunch.settings.lint.jobs import remark
+from safelaunch.settings.lint.jobs.launch.launchers import Launch
+from safelaunch.settings.lint.jobs.launch.rules import guarded
+from safelaunch.settings.lint.jobs.launch.scene import Scene
+from safelaunch.settings.lint.jobs.remark import Remark
+
+_VARIABLE = re.compile(r"(?<!\\)\$(?:\{[A-Za-z_]\w*[^}]*\}|[A-Za-z_]\w*|\()")
+_TEMPLATE = re.compile(r"\{\{|\{%|<%|(?<!\$)\{[A-Za-z_]\w*\}|@[A-Z_]+@")
+_TEMPLATE_NAME = re.compile(r"\.(?:j2|jinja2?|tmpl|tpl|template|in|erb|mustache)(?:\.|\Z)|template", re.IGNORECASE)
+# Variables that Slurm sets only where an option asks for what they say. Source: man sbatch, output environment.
+_ASKED_BY = {
+    "SLURM_GPUS_PER_NODE": "gpus-per-node",
+    "SLURM_GPUS_PER_TASK": "gpus-per-task",
+    "SLURM_NTASKS_PER_NODE": "ntasks-per-node",
+    "SLURM_GPUS": "gpus",
+}
+_USED = re.compile(r"\$\{?(SLURM_(?:GPUS|NTASKS)(?:_PER_(?:NODE|TASK))?)(?:\}|(?![\w:]))")
+
+
+def remarks(scene: Scene, severity: Mapping[str, str]) -> Iterator[Remark]:
+    """What both rules find in a file that is submitted as it is; what a script writes has been filled in by it."""
+    if scene.job.kind == "shell" and scene.asked is not None:
+        for rule in (unread_directive, variable_not_set):
+            yield from guarded(partial(rule, scene), rule.__name__, scene.job.path, severity)
+
+
+def unread_directive(scene: Scene) -> Iterator[Remark]:
+    """sbatch does not heed a #SBATCH line, or takes it otherwise than it was meant.
+
+    sbatch reads these lines up to the first command and no further: the job then has one node, and no GPU. A file with
+    an empty line above `#!` it does not take. And it fills in no variables: `#SBATCH --nodes=$N` is an error,
+    `--output=$HOME/log` a file of that very name.
+
+    How it is concluded: by the lines of the file. Templates, by their names or by `{{`, are left alone, and so are
+    lines that a script writes into another one.
+
+    What to do: move the line above the first command; write the value, or give it on the command line,
+    `sbatch --nodes="$N" job.sbatch`.
+    """
+    lines = scene.job.lines
+    if _TEMPLATE_NAME.search(scene.job.path.rpartition("/")[2]):
+        return
+    yield from _no_first_line(scene)
+    first = next((at for at, text in enumerate(lines, 1) if text.strip() and not text.lstrip().startswith("#")), 0)
+    if first and _TEMPLATE.search(lines[first - 1]):
+        first = 0
+    for head, text, line in scene.job.found.directives:
+        if head != "#SBATCH" or line > len(lines) or _TEMPLATE.search(text):
+            continue
+        if first and line > first:
+            yield scene.tell(
+                "SL250",
+                "error",
+                f"sbatch does not read this line: a command stands above it, on line {first}",
+                ("sbatch reads #SBATCH lines up to the first line that is neither empty nor a comment",),
+                f"move it above line {first}",
+                remark.whole(lines, line),
+            )
+        elif match := _VARIABLE.search(re.split(r"\s#", text)[0]):
+            yield scene.tell(
+                "SL250",
+                "error",
+                f"sbatch fills in no variables: it takes {match[0]} as it stands",
+                (),
+                "write the value, or give the option to sbatch on its command line",
+                remark.text(lines, line, match[0]),
+            )
+
+
+def _no_first_line(scene: Scene) -> Iterator[Remark]:
+    """Blank lines above `#!`: sbatch refuses such a file."""
+    lines = scene.job.lines
+    at = next((at for at, text in enumerate(lines, 1) if text.strip()), 1)
+    if at > 1 and lines[at - 1].startswith("#!"):
+        yield scene.tell(
+            "SL250",
+            "error",
+            "sbatch does not take this for a batch script: its first line is empty",
+            (),
+            f"move line {at} to the top",
+            remark.whole(lines, at),
+        )
+
+
+def variable_not_set(scene: Scene) -> Iterator[Remark]:
+    """A launcher gets the value of a variable that Slurm does not set in this job.
+
+    Slurm sets SLURM_GPUS_PER_NODE only for --gpus-per-node, not for --gres=gpu:8, and SLURM_NTASKS_PER_NODE only for
+    --ntasks-per-node. Otherwise they are empty: torchrun then ends with "Unsupported nproc_per_node value".
+
+    How it is concluded: an option of the launcher has such a variable without a default, neither the #SBATCH lines nor
+    srun have the option that makes Slurm set it, and the file does not set it itself.
+
+    What to do: write SLURM_GPUS_ON_NODE, which every job with GPUs has, or the option that the message names.
+    """
+    for launch in scene.launches:
+        for _, word in launch.options.values():
+            for match in _USED.finditer(word.raw):
+                name = match[1]
+                if _ASKED_BY[name] in (scene.asked or ()) or _of_step(launch, name) or f"{name}=" in scene.job.text:
+                    continue
+                instead = "$SLURM_GPUS_ON_NODE" if name == "SLURM_GPUS_PER_NODE" else "the number"
+                yield scene.tell(
+                    "SL251",
+                    "warning",
+                    f"{name} is empty: Slurm sets it only where --{_ASKED_BY[name]} is given",
+                    (),
+                    f"write {instead}, or add #SBATCH --{_ASKED_BY[name]}",
+                    scene.span(word),
+                )
+
+
+def _of_step(launch: Launch, name: str) -> bool:
+    return launch.step is not None and _ASKED_BY[name] in launch.step
