@@ -38,6 +38,7 @@ RAISED = 16 + TEXT
 PULSE = 1024
 RING = 2048
 FILE = 200  # bytes of a file name that are kept: its end
+MEMBERS = 256  # slots where nobody knows how many ranks will come
 ENTRIES = 128  # three rounds of a stage with ten micro batches, forward and back, by which its habits are known
 ENTRY = 384
 STOP = RING + ENTRIES * ENTRY

@@ -6,12 +6,13 @@ import os
 import sys
 import warnings
 
+from safelaunch import injection
 from safelaunch.model import Finding, SafelaunchError
 
 # As in codes, which the way to `--help` does not load.
 EXIT_USAGE, EXIT_SIGINT, EXIT_OUR_FAULT = 2, 130, 70
 
-SUBCOMMANDS = ("check", "profile", "lint", "env", "diagnose", "attach", "stop", "explain", "policy")
+SUBCOMMANDS = ("check", "profile", "lint", "env", "diagnose", "attach", "stop", "explain", "policy", "exec")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -44,6 +45,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _dispatch(argv: list[str]) -> int:
+    if injection.EXEC in os.environ:
+        injection.step_back(os.environ)
     if argv and argv[0] in SUBCOMMANDS:
         from importlib import import_module
 

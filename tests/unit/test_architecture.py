@@ -109,6 +109,7 @@ LAYERS: dict[str, set[str]] = {
         "sizes",
         "streams",
         "redaction",
+        "regular",
         "black_box",
     },
     "watch": {"model", "codes", "pulse"},
@@ -134,8 +135,8 @@ LAYERS: dict[str, set[str]] = {
     "report": {"model", "codes", "files", "redaction", "printable", "user_code"},
     "worker": {"black_box", "pulse", "stop_words", "import_variables", "user_code", "__init__"},
     "agent": {"model", "codec", "procfs", "injection", "black_box"},
-    "run": {*BASE, *STAGES, "cluster", "settings", "schedulers", "__init__"},
-    "cli": {*BASE, *STAGES, "run", "settings", "schedulers", "__init__"},
+    "run": {*BASE, *STAGES, "cluster", "settings", "schedulers", "injection", "__init__"},
+    "cli": {*BASE, *STAGES, "run", "settings", "schedulers", "injection", "__init__"},
 }
 
 # Programs of their own: started as child processes, they answer on their own streams.
