@@ -256,6 +256,15 @@ class Writer:
         self._memory[start : start + len(data)] = data
 
 
+def stand_for(path: str, index: int, pid: int) -> None:
+    """Make an empty slot for a process that has none, and of which is known that it has nothing to record."""
+    descriptor = os.open(own(path), os.O_RDWR)
+    try:
+        os.pwrite(descriptor, HEAD.pack(MAGIC, pid, 0.0) + bytes(SLOT - HEAD.size), index * SLOT)
+    finally:
+        os.close(descriptor)
+
+
 def caught(path: str, index: int, pid: int) -> int:
     """The signals, as bits, that a handler of ours only notes in the rank `pid` (`worker.stopping`): none of them ends
     it. 0 where it has none, or no slot."""

@@ -40,7 +40,8 @@ class Said:
 
 @dataclass
 class Member:
-    """One rank of a job. `left` says that it has destroyed its group; `inferred` that nobody could say how it ended."""
+    """One rank of a job. `left` says that it has destroyed its group; `inferred` that nobody could say how it ended;
+    `supposed` that it has not joined, and is taken for this rank (see `Joined.suppose`)."""
 
     slot: int
     said: Said
@@ -49,6 +50,7 @@ class Member:
     exit: Exit | None = None
     left: bool = False
     inferred: bool = False
+    supposed: bool = False
     read: int = 0
 
     def worker(self, path: str) -> WorkerProcess:
@@ -90,7 +92,7 @@ class Job:
     def group(self, path: str) -> WorkerGroup:
         """Its ranks as a worker group; path is that of the black box."""
         workers = tuple(self.members[rank].worker(path) for rank in sorted(self.members))
-        return WorkerGroup(0, self.world_size, len(workers), workers)
+        return WorkerGroup(0, self.world_size, len(workers), workers, joined=True)
 
 
 class Joined:
@@ -125,6 +127,57 @@ class Joined:
                 fresh += filter(None, [self._new(int(slot))])
         for member in sorted(fresh, key=lambda member: member.said.t):
             self._take_in(member)
+
+    def suppose(self) -> None:
+        """Take processes for the ranks of which nothing is known: where as many of those that import torch were started
+        beside the ranks, by the same process, and have not joined. They are numbered as they were started. What they
+        have not called, they have not called as any rank."""
+        for job in self.jobs:
+            wanted = [rank for rank in range(job.world_size) if rank not in job.members or job.members[rank].supposed]
+            if not job.watched or job.left or not wanted:
+                continue
+            beside = self._beside(job)
+            if [one.pid for one in beside] == [job.members[rank].said.pid for rank in wanted if rank in job.members]:
+                continue
+            for rank in wanted:
+                if rank in job.members:
+                    self._drop(job.members.pop(rank))
+            if len(beside) == len(wanted):
+                for rank, process in zip(wanted, beside, strict=True):
+                    self._suppose(job, rank, process)
+
+    def _beside(self, job: Job) -> list[procfs.Process]:
+        parents = {member.said.ppid for member in job.members.values() if not member.supposed}
+        ranks = {member.said.pid for member, _ in self._known.values() if not member.supposed}
+        found = []
+        for name in os.listdir(self._folder):
+            pid = name.partition("torch.")[2]
+            process = procfs.read(int(pid)) if pid.isdecimal() else None
+            if process is not None and process.state not in "ZX" and process.ppid in parents - ranks:
+                found += [process] if process.pid not in ranks else []
+        return sorted(found, key=lambda process: (process.start, process.pid))
+
+    def _suppose(self, job: Job, rank: int, process: procfs.Process) -> None:
+        said = Said(
+            process.pid, process.ppid, process.start, time.monotonic(), rank, job.world_size, job.meeting, False
+        )
+        for slot in reversed(range(black_box.MEMBERS)):  # ranks take the first ones
+            with contextlib.suppress(FileExistsError):
+                descriptor = os.open(self._claim(slot), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                os.close(descriptor)
+                break
+        else:
+            return
+        black_box.stand_for(self.black_box, slot, process.pid)
+        member = Member(slot, said, Watched(process.pid), "", supposed=True)
+        job.members[rank] = member
+        self._known[slot] = member, job
+
+    def _drop(self, member: Member) -> None:
+        self._known.pop(member.slot, None)
+        member.process.close()
+        with contextlib.suppress(OSError):
+            os.unlink(self._claim(member.slot))
 
     def forget(self, job: Job) -> None:
         """Give its slots to others, once it is over and has been told of."""
@@ -192,9 +245,13 @@ class Joined:
                 other.left = True  # it has gone on to another job
                 if not other.said.in_group:
                     job.members.pop(other.said.rank, None)
+                if other.supposed:
+                    self._drop(other)
         job = self._job_of(member)
         known = job.members.get(member.said.rank)
-        if known is not None:
+        if known is not None and known.supposed:
+            self._drop(known)
+        elif known is not None:
             self._known.pop(known.slot)  # it only had the variables of a rank, and has started this one
             self._others.add(f"slot.{known.slot}")
         job.members[member.said.rank] = member

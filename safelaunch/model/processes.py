@@ -33,12 +33,14 @@ class WorkerProcess:
 
 @dataclass(frozen=True)
 class WorkerGroup:
-    """The workers of one attempt on this node."""
+    """The workers of one attempt on this node. `joined` says that somebody else has started them, and that others may
+    be here that are not known yet."""
 
     attempt: int
     world_size: int
     local_world_size: int
     workers: tuple[WorkerProcess, ...] = ()
+    joined: bool = False
 
     @property
     def alive(self) -> tuple[WorkerProcess, ...]:

@@ -168,11 +168,18 @@ def prepare(folder: str) -> None:
     if not os.path.isdir(folder):
         return
     after_import.silent_without(folder)
+    attempt(_be_known, folder)
     joining = install(lambda _: folder)
     place = meeting.of_environment(os.environ)
     if place is not None and os.environ.get(BELOW) != place.text():
         os.environ[BELOW] = place.text()
         attempt(joining.become, place, False)
+
+
+def _be_known(folder: str) -> None:
+    """That this process imports torch: of ranks that do not come, it may be one."""
+    with open(os.path.join(folder, "torch.%d" % os.getpid()), "x") as file:
+        file.write("%d %d" % (os.getppid(), _start()))
 
 
 def install(folder: Callable[[meeting.Place], str]) -> Joining:

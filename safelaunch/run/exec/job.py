@@ -10,7 +10,7 @@ from typing import Any
 from safelaunch import black_box_reader
 from safelaunch.evidence.black_box import leaving
 from safelaunch.launch.joined import Job
-from safelaunch.model import Incident, LaunchPlan, Verdict, WorkerGroup
+from safelaunch.model import Case, Incident, LaunchPlan, Verdict, WorkerGroup
 from safelaunch.report.verdict import relative
 from safelaunch.run.conclude import Conclusions
 from safelaunch.run.console import Console
@@ -29,6 +29,7 @@ SETTLE_S, SETTLE_LIMIT_S = 0.15, 0.9  # as in `launch.supervisor`: consequences 
 LIVES_ON_S = 3.0  # whoever owns the ranks has ended the others by then, or lets them go on
 STANDS_S = 30.0  # what was told in a line is told in full
 UNSEEN = "how rank {} ended was told to its parent alone: it has left no trace, as after SIGKILL"
+SUPPOSED = "rank {} is taken to be pid {}, which was started beside the others and has not joined"
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,34 @@ class Shared:
     abort_after: float | None
 
 
+class JobJudge(Judge):
+    """The rules, with what is not certain of the ranks of one job.
+
+    Args:
+        judge: of the run.
+        job: whose ranks they are.
+    """
+
+    def __init__(self, judge: Judge, job: Job) -> None:
+        self._judge, self._job = judge, job
+
+    def explained(self, facts: Case) -> Case:
+        """See `Judge`."""
+        return self._judge.explained(facts)
+
+    def verdict(self, facts: Case) -> Verdict:
+        """What the rules say, and what it rests on."""
+        verdict = self._judge.verdict(facts)
+        members = [(rank, one) for rank, one in sorted(self._job.members.items()) if rank in verdict.culprit_ranks]
+        unsure = [SUPPOSED.format(rank, one.said.pid) for rank, one in members if one.supposed]
+        unseen = [UNSEEN.format(rank) for rank, one in members if one.inferred]
+        if not unsure and not unseen:
+            return verdict
+        sure = not unseen and verdict.confidence != "low"
+        because = (*unsure, *unseen, *verdict.because)
+        return dataclasses.replace(verdict, because=because, confidence="medium" if sure else "low")
+
+
 class JobWatch:
     """One job from its first rank to its last.
 
@@ -62,13 +91,14 @@ class JobWatch:
         self._shared, self._console = shared, console
         reader = black_box_reader.Reader(shared.path)
         on_hang = "report" if shared.abort_after is None else "abort"
-        nodes = JobNodes("", shared.judge, console)
+        judge = JobJudge(shared.judge, job)
+        nodes = JobNodes("", judge, console)
         self.hangs = Hangs(
             reader,
             HangWatch(on_hang, shared.abort_after),
             console,
             shared.incidents,
-            shared.judge,
+            judge,
             shared.node,
             nodes,
         )
@@ -76,14 +106,14 @@ class JobWatch:
             reader,
             lambda: EndWatch(False, shared.plan.shutdown_timeout, BUSY_LIMIT_S),
             console,
-            shared.judge,
+            judge,
             shared.node.name,
         )
         self._conclusions = Conclusions(
             shared.plan,
             console,
             shared.incidents,
-            shared.judge,
+            judge,
             shared.node,
             self.hangs,
             self._endings,
@@ -148,10 +178,6 @@ class JobWatch:
     def _conclude(self, group: WorkerGroup) -> None:
         assert self._incident is not None
         verdict = self._conclusions.conclude(self._incident, group, self._urgent)
-        unseen = [rank for rank, member in sorted(self.job.members.items()) if member.inferred]
-        if set(unseen) & set(verdict.culprit_ranks):
-            because = (*verdict.because, *(UNSEEN.format(rank) for rank in unseen))
-            verdict = dataclasses.replace(verdict, because=because, confidence="low")
         self.verdict, self._incident, self._concluded_at = verdict, None, time.monotonic()
 
     def _tell_that_it_goes_on(self, group: WorkerGroup, now: float) -> None:

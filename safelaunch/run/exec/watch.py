@@ -24,6 +24,7 @@ from safelaunch.run.this_node import ThisNode
 
 WATCH_S = 0.25  # how often the ranks' pulses are read
 SETTLING_S = 0.03
+SUPPOSE_S = 1.0  # how often it is looked for ranks that have not joined
 
 
 class OfJob(Console):
@@ -74,6 +75,7 @@ class Watch:
             console, self._incidents, Judge(console), ThisNode(), plan, self._joined.black_box, abort_after
         )
         self._watches: list[JobWatch] = []
+        self._next_guess = 0.0
         self._started = time.time()
         self._stop, self._wake = os.pipe()
         self._thread = threading.Thread(target=self._run, name="safelaunch-watch", daemon=True)
@@ -113,6 +115,9 @@ class Watch:
     def poll(self) -> None:
         """One round over all jobs."""
         self._joined.poll()
+        if time.monotonic() >= self._next_guess:
+            self._next_guess = time.monotonic() + SUPPOSE_S
+            self._joined.suppose()
         for job in self._joined.jobs[len(self._watches) :]:
             console = OfJob(self._console, lambda job=job: self._name(job))  # type: ignore[misc]
             self._watches.append(JobWatch(job, self._shared, console))
