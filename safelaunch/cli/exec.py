@@ -44,6 +44,8 @@ there is no such command, or it cannot be executed
 
 def run(argv: list[str]) -> int:
     """Run the subcommand; returns the exit code. Raises SafelaunchError for misuse."""
+    if argv[:1] == ["--watch"]:
+        return _watch(argv[1:])
     own, words = _split(argv)
     settings = _settings(own, os.environ)
     if settings is None:
@@ -58,6 +60,22 @@ def run(argv: list[str]) -> int:
     except CannotStart as error:
         output.show([whole("safelaunch exec: ", str(error))], sys.stderr)
         return error.code
+
+
+def _watch(argv: list[str]) -> int:
+    """What `safelaunch.join()` starts: a process of its own, which nobody waits for."""
+    parser = Parser("safelaunch exec --watch")
+    parser.add_argument("folder")
+    parser.add_argument("--lock", type=int, required=True)
+    arguments = parser.parse_args(argv)
+    if os.fork():
+        os._exit(0)
+    settings = _settings([], os.environ)
+    assert settings is not None
+    from safelaunch.run.exec.standing import watch
+
+    watch(settings, arguments.folder, arguments.lock)
+    return 0
 
 
 VALUED = ("--hang-abort-after", "--run-dir", "--json", "--color")

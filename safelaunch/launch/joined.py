@@ -285,5 +285,12 @@ def prepare(folder: str) -> None:
         OSError: there is no room.
     """
     black_box.create(os.path.join(folder, "black_box"), black_box.MEMBERS)
-    with open(os.path.join(folder, "watcher"), "w", encoding="ascii") as file:
+    sign(folder)
+
+
+def sign(folder: str) -> None:
+    """Say that this process watches."""
+    partial = os.path.join(folder, "watcher.part")
+    with open(partial, "w", encoding="ascii") as file:
         file.write(str(os.getpid()))
+    os.replace(partial, os.path.join(folder, "watcher"))

@@ -13,7 +13,7 @@ import json
 import os
 import sys
 from time import monotonic
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List
 
 import safelaunch
 from safelaunch import black_box
@@ -66,9 +66,14 @@ class Joining:
         module.init_process_group, module.destroy_process_group = init_process_group, destroy_process_group
 
     def join_now(self) -> None:
-        """Join the group that this process is in already."""
-        if self._module is not None and self._module.is_initialized():
-            self.become(meeting.made(self._module), True)
+        """Join the group that this process is in already, unless it has."""
+        joined = self._in_group and self._owner == os.getpid()
+        if joined or self._module is None or not self._module.is_initialized():
+            return
+        self.become(meeting.made(self._module), True)
+        if self._in_group:
+            self._box.pulse.uses_groups()
+            torch_hooks.start_beat(self._module, self._box)
 
     def become(self, place: meeting.Place, in_group: bool) -> None:
         """This process is that rank; `in_group` where it has said so itself, and not its environment alone."""
@@ -194,11 +199,40 @@ def install(folder: Callable[[meeting.Place], str]) -> Joining:
     return joining
 
 
-def installed() -> Optional[Joining]:
-    """What is installed here, by whatever way."""
-    return _HERE[0] if _HERE else None
+def join() -> None:
+    """See `safelaunch.join`."""
+    if _HERE:
+        _HERE[0].join_now()
+    elif not LAUNCHED.intersection(os.environ) and safelaunch._pulse is None:
+        module = sys.modules.get(torch_hooks.TARGET)
+        before = dict(vars(module)) if module is not None else {}
+        joining = install(_own_folder)
+        if module is not None:
+            _replace_names(before, vars(module))
+            joining.join_now()
 
 
-def is_loaded() -> bool:
-    """Whether the program has imported torch.distributed."""
-    return torch_hooks.TARGET in sys.modules
+LAUNCHED = {"SAFELAUNCH_RANK_DIR", "SAFELAUNCH_FORK_SERVER"}
+
+
+def _own_folder(place: meeting.Place) -> str:
+    """That of a `safelaunch exec` further up whose sitecustomize this Python has not read, or of a watch of its own."""
+    folder = os.environ.get("SAFELAUNCH_EXEC", "")
+    if not os.path.isdir(folder):
+        from safelaunch.worker import standing_watch
+
+        folder = standing_watch.folder_of(place)
+    after_import.silent_without(folder)
+    return folder
+
+
+def _replace_names(before: Dict[str, Any], now: Dict[str, Any]) -> None:
+    """Have the program call what we have put in the place of functions that it has imported by their names already."""
+    changed = {name: value for name, value in before.items() if now.get(name) is not value and callable(value)}
+    for module in list(sys.modules.values()):
+        names = getattr(module, "__dict__", None)
+        if type(names) is not dict or names is now:
+            continue
+        for name, value in changed.items():
+            if names.get(name) is value:
+                names[name] = now[name]

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 from safelaunch import injection, procfs
 from safelaunch.launch.command import CannotStart, Command
-from safelaunch.model import LaunchPlan, SafelaunchError, Settings
+from safelaunch.model import SafelaunchError, Settings
 
 if TYPE_CHECKING:
     from safelaunch.run.console import Console
     from safelaunch.run.exec.watch import Watch
 
 LOOK_S = 0.5  # how often it is looked for a first rank
-TERM_S = 5.0  # what the command gets to end, of a hang
+TERM_S = 5.0  # what a command that is ended for a hang gets to end
 LAST_S = 15.0  # for the last evidence and the verdict; a second signal ends it at once
 EXIT_HANG = 124
 
@@ -108,38 +108,20 @@ class Exec:
 
     def _begin(self, command: Command) -> None:
         from safelaunch.run import record
+        from safelaunch.run.exec.plan import plan
         from safelaunch.run.exec.watch import Watch
         from safelaunch.run.own_faults import contained
 
         with contained(self.console.degraded, "the ranks of this command are not watched"):
-            plan = self._plan()
-            record.of_start(self._settings, plan, ["exec", "--", *self._words], self.console)
+            made = plan(self._settings, self._folder, self._words)
+            record.of_start(self._settings, made, ["exec", "--", *self._words], self.console)
+            for line in made.warnings:
+                self.console.say(line)
             limit = self._settings["hang_abort_after"]
             self._watch = Watch(
-                self._folder, self._settings, plan, self.console, limit, lambda: self._end_command(command)
+                self._folder, self._settings, made, self.console, limit, lambda: self._end_command(command)
             )
             self._watch.start()
-
-    def _plan(self) -> LaunchPlan:
-        from safelaunch.launch import run_dir
-
-        host = os.uname().nodename or "localhost"
-        run_id, chosen = run_dir.default_run_id(os.environ, host), self._settings["run_dir"]
-        base = run_dir.base_dir(chosen, os.environ)
-        made = run_dir.create(base, run_id, host, several_nodes=False, chosen=bool(chosen))
-        return LaunchPlan(
-            run_id=run_id,
-            token="",
-            run_dir=made.path,
-            scratch_dir=self._folder,
-            mode="no_python",
-            script=self._words[0],
-            script_args=tuple(self._words[1:]),
-            torchrun={"max_restarts": 0},
-            env={},
-            shutdown_timeout=TERM_S,
-            warnings=tuple(filter(None, [made.warning])),
-        )
 
     def _end_command(self, command: Command) -> None:
         """End it as a launcher is ended, and what it has left as the kernel ends it."""

@@ -96,15 +96,18 @@ class Watch:
         """Watch in this thread until no rank has been there for so long."""
         last = time.monotonic()
         while time.monotonic() - last < linger_s:
-            wait_for_any((member.process for member in self._joined.alive), self._stop, WATCH_S)
+            self._wait()
             self.poll()
             last = time.monotonic() if self._joined.alive else last
 
+    def _wait(self) -> None:
+        settling = any(watch.is_settling for watch in self._watches)
+        living = () if settling else (member.process for member in self._joined.alive)
+        wait_for_any(living, self._stop, SETTLING_S if settling else WATCH_S)
+
     def _run(self) -> None:
         while True:
-            settling = any(watch.is_settling for watch in self._watches)
-            living = () if settling else (member.process for member in self._joined.alive)
-            wait_for_any(living, self._stop, SETTLING_S if settling else WATCH_S)
+            self._wait()
             if self._wake < 0:
                 return
             with contained(self._console.degraded, "the ranks are not watched any more"):
@@ -131,25 +134,28 @@ class Watch:
     def _name(self, job: Job) -> str:
         return f"job of {job.where}" if len(self._joined.jobs) > 1 else ""
 
-    def conclude(self, exit_code: int) -> None:
-        """The command has ended: the last words, and result.json.
+    def conclude(self, exit_code: int | None) -> None:
+        """All is over: the last words, and result.json.
 
         Args:
-            exit_code: what it ended with, or what we end with in its place.
+            exit_code: what the command ended with, or what we end with in its place; None where there is no command.
         """
         with contained(self._console.degraded, "what the ranks did last is not known"):
             self._joined.poll()
         verdicts = []
         for watch in self._watches:
             with contained(self._console.degraded, "not all of the verdict is known"):
-                verdicts.append((watch, watch.last_word(exit_code, self.interrupted)))
+                verdicts.append((watch, watch.last_word(exit_code or 0, self.interrupted)))
         told = [(watch, verdict) for watch, verdict in verdicts if verdict is not None]
-        if told and (exit_code != 0 or self.ended_for is not None):
+        if told and exit_code != 0:
             watch, verdict = next(((w, v) for w, v in told if v is self.ended_for), told[-1])
             if name := self._name(watch.job):
                 self._console.say(f"of the {name}:")
-            self._console.last_verdict(verdict, watch.folder, exit_code)
-        self._write(exit_code, [verdict for _, verdict in told])
+            if exit_code is None:
+                self._console.slow_verdict(verdict, watch.folder)
+            else:
+                self._console.last_verdict(verdict, watch.folder, exit_code)
+        self._write(exit_code or 0, [verdict for _, verdict in told])
         self._incidents.write_pages()
 
     @property
