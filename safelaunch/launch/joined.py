@@ -26,7 +26,8 @@ OVER_S = 30.0  # a job of which ranks may be elsewhere, and whose own have ended
 
 @dataclass(frozen=True)
 class Said:
-    """What a rank has said of itself; `in_group` where by `init_process_group`, and not by its environment alone."""
+    """What a rank has said of itself; `in_group` where by `init_process_group`, and not by its environment alone, and
+    `again` where it comes from another job."""
 
     pid: int
     ppid: int
@@ -36,19 +37,23 @@ class Said:
     world_size: int
     meeting: tuple[str, ...]
     in_group: bool
+    again: bool = False
 
 
 @dataclass
 class Member:
-    """One rank of a job. `left` says that it has destroyed its group; `inferred` that nobody could say how it ended;
-    `supposed` that it has not joined, and is taken for this rank (see `Joined.suppose`)."""
+    """One rank of a job.
+
+    `left` is CLOCK_MONOTONIC at which it has destroyed its group (0: it has not), `inferred` says that nobody could say
+    how it ended, and `supposed` that it has not joined, and is taken for this rank (see `Joined.suppose`).
+    """
 
     slot: int
     said: Said
     process: Watched
     rank_dir: str
     exit: Exit | None = None
-    left: bool = False
+    left: float = 0.0
     inferred: bool = False
     supposed: bool = False
     read: int = 0
@@ -56,7 +61,8 @@ class Member:
     def worker(self, path: str) -> WorkerProcess:
         """As collectors want it; its slot stands for the local rank."""
         said = self.said
-        return WorkerProcess(said.rank, self.slot, said.pid, said.start, self.rank_dir, path, self.exit)
+        since = said.t if said.again else 0.0
+        return WorkerProcess(said.rank, self.slot, said.pid, said.start, self.rank_dir, path, self.exit, since=since)
 
 
 @dataclass
@@ -80,7 +86,7 @@ class Job:
     @property
     def left(self) -> bool:
         """Whether all have destroyed their group, or ended."""
-        return all(member.left or member.exit is not None for member in self.members.values())
+        return all(bool(member.left) or member.exit is not None for member in self.members.values())
 
     @property
     def where(self) -> str:
@@ -197,7 +203,7 @@ class Joined:
             return None
         watched = Watched(said.pid)
         process = procfs.read(said.pid)
-        member = Member(slot, said, watched, os.path.join(self._folder, f"rank.{slot}.{said.pid}"))
+        member = Member(slot, said, watched, os.path.join(self._folder, f"rank.{said.pid}.{said.start}"))
         if process is None or process.start != said.start:
             # It has ended already, or its pids are not ours: what it has left tells which.
             watched.close()
@@ -225,7 +231,7 @@ class Joined:
             found, member.read = self._lines(member.slot, member.read)
             for document in found:
                 if isinstance(document, dict) and "left" in document:
-                    member.left = True
+                    member.left = time.monotonic()
                     continue
                 with contextlib.suppress(ShapeError):
                     said = checked(Said, document)
@@ -242,7 +248,7 @@ class Joined:
     def _take_in(self, member: Member) -> None:
         for other, job in list(self._known.values()):
             if other.said.pid == member.said.pid and other.said.start == member.said.start:
-                other.left = True  # it has gone on to another job
+                other.left = other.left or time.monotonic()  # it has gone on to another job
                 if not other.said.in_group:
                     job.members.pop(other.said.rank, None)
                 if other.supposed:
@@ -273,9 +279,11 @@ class Joined:
     @staticmethod
     def _is_full(job: Job) -> bool:
         """Whether a job that is over takes no more ranks."""
-        last = max((member.exit.t for member in job.members.values() if member.exit is not None), default=0.0)
+        if not job.members:
+            return False
+        last = max(member.exit.t if member.exit is not None else member.left for member in job.members.values())
         complete = len(job.members) == job.world_size or time.monotonic() - last > OVER_S
-        return bool(job.members) and (job.over or job.left) and complete
+        return (job.over or job.left) and complete
 
 
 def prepare(folder: str) -> None:

@@ -18,7 +18,8 @@ class WorkerProcess:
     """One rank's process as the agent started it. `start` is /proc's start time in ticks; `rank_dir` is where the
     worker writes what it knows of its own end, `black_box` the file that holds its slot (empty: none), `logs` the files
     of its stderr and its stdout (empty: they are the launcher's own). `owner` is the user of a process that we did not
-    start, whose files alone are read; None for ours."""
+    start, whose files alone are read; None for ours. `since` is CLOCK_MONOTONIC
+    at which it came to this job from another one, 0 where it has been in no other."""
 
     rank: int
     local_rank: int
@@ -29,6 +30,7 @@ class WorkerProcess:
     exit: Exit | None = None
     logs: tuple[str, ...] = ()
     owner: int | None = None
+    since: float = 0.0
 
 
 @dataclass(frozen=True)

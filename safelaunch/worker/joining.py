@@ -99,7 +99,7 @@ class Joining:
             os.close(descriptor)
 
     def _take_slot(self, folder: str, place: meeting.Place, in_group: bool, again: bool) -> None:
-        index, claim = _claimed(folder, _said(place, in_group))
+        index, claim = _claimed(folder, {**_said(place, in_group), "again": again})
         self._box.bind(os.path.join(folder, "black_box"), index)
         if self._owner and not again:
             torch_hooks.forked()
@@ -107,7 +107,7 @@ class Joining:
         if again:
             torch_hooks.another_group()
             return
-        rank_dir = os.path.join(folder, "rank.%d.%d" % (index, os.getpid()))
+        rank_dir = os.path.join(folder, "rank.%d.%d" % (os.getpid(), _start()))
         os.mkdir(rank_dir, 0o700)
         safelaunch._pulse = self._box.pulse
         os.register_at_fork(after_in_child=bootstrap.give_up_pulse)
