@@ -16,6 +16,7 @@ COMMANDS: tuple[tuple[str, str], ...] = (
     ("env", "show the environment variables that a launch would add"),
     ("diagnose PATH...", "the verdict on what a job left behind: bundles, Flight Recorder dumps, logs"),
     ("attach PID|SLURM_JOBID", "the verdict on a job that hangs now on this node, whoever started it"),
+    ("exec -- COMMAND", "run a command of another launcher as it is, and watch the ranks below it"),
     ("stop RUN", "have a run stop at a step, where its script calls safelaunch.should_stop()"),
     ("explain CODE", "explain a code such as SL401"),
     ("policy NAME", "what makes a scheduler act on the exit codes"),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.5  # how often it is looked for a first rank
 TERM_S = 5.0  # what a command that is ended for a hang gets to end
+KILL_WAIT_S = 2.0  # after SIGKILL only what the kernel holds is still there
 LAST_S = 15.0  # for the last evidence and the verdict; a second signal ends it at once
 EXIT_HANG = 124
 
@@ -133,6 +134,9 @@ class Exec:
             time.sleep(0.05)
         procfs.end(below, signal.SIGKILL)
         command.send(signal.SIGKILL)
+        until = time.monotonic() + KILL_WAIT_S
+        while time.monotonic() < until and not all(map(procfs.is_gone, below)):
+            time.sleep(0.02)
 
     # --------------------------------------------------------------------------------------------- the end
 
@@ -169,11 +173,14 @@ class Exec:
             self.console.say(f"{none}: there was nothing to watch")
 
     def _tell_what_was_seen(self, watch: Watch) -> None:
-        if int(self._settings["verbose"]):
-            jobs = [job.where for job in watch.watched]
-            self.console.say(f"watched {len(jobs)} jobs: {', '.join(jobs[:8])}" if jobs else "no job was watched")
-            if watch.alive:
-                self.console.say(f"{watch.alive} ranks live on, and are not watched any more")
+        if not int(self._settings["verbose"]):
+            return
+        jobs = [job.where for job in watch.watched]
+        count = f"{len(jobs)} job{'s' * (len(jobs) != 1)}"
+        self.console.say(f"watched {count}: {', '.join(jobs[:8])}" if jobs else "no process has joined a process group")
+        if watch.alive:
+            live = "1 rank lives" if watch.alive == 1 else f"{watch.alive} ranks live"
+            self.console.say(f"{live} on, and nobody watches any more")
 
 
 __all__ = ["CannotStart", "Exec"]
