@@ -18,6 +18,7 @@ from safelaunch.launch.witness import Witness
 PR_SET_PDEATHSIG = 1  # prctl(2)
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells have it
 STOP_WAIT_S = 0.5  # in which a command that a terminal stops has stopped
+ENDS_S = 60.0  # in which a command that was told to end has done so; one that goes on was only interrupted
 STOPPING = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 TERMINATING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 # What comes from a process's own doing, or that must do to us what it does.
@@ -41,11 +42,12 @@ class Command:
     Args:
         words: of the command line.
 
-    `asked` are the terminating signals that came. What was ignored at our start stays so, here and in the command.
+    `asked_at` is CLOCK_MONOTONIC of the latest terminating signal, 0 where none came. What was ignored at our start
+    stays so, here and in the command.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
-        self.asked: list[int] = []
+        self.asked_at = 0.0
         self.pid = -1
         self._words = list(words)
         reader, writer = os.pipe()
@@ -121,6 +123,11 @@ class Command:
                     return True
         return False
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether it was told to end, and has not lived on for long."""
+        return bool(self.asked_at) and time.monotonic() - self.asked_at < ENDS_S
+
     def send(self, signum: int) -> None:
         """Send it a signal."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -152,7 +159,7 @@ class Command:
                 self._stop_with_it()
                 continue
             if signum in TERMINATING:
-                self.asked.append(signum)
+                self.asked_at = time.monotonic()
             if signum == signal.SIGCONT or not self._witness.saw(signum):
                 self.send(signum)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -45,7 +46,8 @@ class Member:
     """One rank of a job.
 
     `left` is CLOCK_MONOTONIC at which it has destroyed its group (0: it has not), `inferred` says that nobody could say
-    how it ended, and `supposed` that it has not joined, and is taken for this rank (see `Joined.suppose`).
+    how it ended, `moved_on` that its process has joined another job since, and `supposed` that it has not joined, and
+    is taken for this rank (see `Joined.suppose`).
     """
 
     slot: int
@@ -55,6 +57,7 @@ class Member:
     exit: Exit | None = None
     left: float = 0.0
     inferred: bool = False
+    moved_on: bool = False
     supposed: bool = False
     read: int = 0
 
@@ -81,7 +84,7 @@ class Job:
     @property
     def over(self) -> bool:
         """Whether no rank of it is there any more, as far as this node has any."""
-        return all(member.exit is not None for member in self.members.values())
+        return all(member.exit is not None or member.moved_on for member in self.members.values())
 
     @property
     def left(self) -> bool:
@@ -159,6 +162,9 @@ class Joined:
         for name in os.listdir(self._folder):
             pid = name.partition("torch.")[2]
             process = procfs.read(int(pid)) if pid.isdecimal() else None
+            if pid.isdecimal() and process is None:
+                with contextlib.suppress(OSError):
+                    os.unlink(os.path.join(self._folder, name))
             if process is not None and process.state not in "ZX" and process.ppid in parents - ranks:
                 found += [process] if process.pid not in ranks else []
         return sorted(found, key=lambda process: (process.start, process.pid))
@@ -185,12 +191,17 @@ class Joined:
         with contextlib.suppress(OSError):
             os.unlink(self._claim(member.slot))
 
+    @property
+    def room(self) -> int:
+        """How many slots nobody has."""
+        return black_box.MEMBERS - len(self._known)
+
     def forget(self, job: Job) -> None:
         """Give its slots to others, once it is over and has been told of."""
-        for slot in [slot for slot, (_, own) in self._known.items() if own is job]:
-            self._known.pop(slot)[0].process.close()
-            with contextlib.suppress(OSError):
-                os.unlink(self._claim(slot))
+        for member in [member for member, own in self._known.values() if own is job]:
+            if member.rank_dir and member.exit is not None:
+                shutil.rmtree(member.rank_dir, ignore_errors=True)
+            self._drop(member)
 
     def _claim(self, slot: int) -> str:
         return os.path.join(self._folder, f"slot.{slot}")
@@ -248,7 +259,7 @@ class Joined:
     def _take_in(self, member: Member) -> None:
         for other, job in list(self._known.values()):
             if other.said.pid == member.said.pid and other.said.start == member.said.start:
-                other.left = other.left or time.monotonic()  # it has gone on to another job
+                other.left, other.moved_on = other.left or time.monotonic(), True
                 if not other.said.in_group:
                     job.members.pop(other.said.rank, None)
                 if other.supposed:

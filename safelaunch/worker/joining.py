@@ -99,7 +99,10 @@ class Joining:
             os.close(descriptor)
 
     def _take_slot(self, folder: str, place: meeting.Place, in_group: bool, again: bool) -> None:
-        index, claim = _claimed(folder, {**_said(place, in_group), "again": again})
+        claimed = _claimed(folder, {**_said(place, in_group), "again": again})
+        if claimed is None:
+            return  # nobody is told: the program is not to hear of more ranks than we can watch
+        index, claim = claimed
         self._box.bind(os.path.join(folder, "black_box"), index)
         if self._owner and not again:
             torch_hooks.forked()
@@ -135,10 +138,11 @@ def _start() -> int:
 
 
 def _claimed(folder: str, said: Dict[str, Any]) -> Any:
-    """Take the first free slot: its number, and the file that says so. A file that is there is complete.
+    """Take the first free slot: its number, and the file that says so, None where all are taken. A file that is there
+    is complete.
 
     Raises:
-        OSError: all are taken, or the folder is gone.
+        OSError: the folder is gone.
     """
     partial = os.path.join(folder, "new.%d" % os.getpid())
     with open(partial, "w", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o600)) as file:
@@ -153,7 +157,7 @@ def _claimed(folder: str, said: Dict[str, Any]) -> Any:
                 continue
     finally:
         os.unlink(partial)
-    raise OSError("all %d slots are taken" % black_box.MEMBERS)
+    return None
 
 
 def _watcher(folder: str) -> int:

@@ -27,6 +27,7 @@ from safelaunch.watch.hang import HangWatch
 
 SETTLE_S, SETTLE_LIMIT_S = 0.15, 0.9  # as in `launch.supervisor`: consequences of a death, and exit codes that are near
 LIVES_ON_S = 3.0  # whoever owns the ranks has ended the others by then, or lets them go on
+FRESH_S = 2.0  # a job that has just ended may be joined by ranks that come late
 STANDS_S = 30.0  # what was told in a line is told in full
 UNSEEN = "how rank {} ended was told to its parent alone: it has left no trace, as after SIGKILL"
 SUPPOSED = "rank {} is taken to be pid {}, which was started beside the others and has not joined"
@@ -199,6 +200,20 @@ class JobWatch:
         if (timed.concluded_after_s or 0.0) - (timed.detected_after_s or 0.0) > STANDS_S:
             self._stands = self.hangs.folder
             self._console.slow_verdict(timed, self.hangs.folder)
+
+    def is_done(self, short_of_room: bool) -> bool:
+        """Whether the job is over, and nothing more is to be learned of it.
+
+        Args:
+            short_of_room: whether other jobs need its slots.
+        """
+        if self.is_settling or not (self.job.over or (short_of_room and self.job.left)):
+            return False
+        members = self.job.members.values()
+        well = all(one.exit.code == 0 if one.exit is not None else bool(one.left) for one in members)
+        last = max((one.exit.t if one.exit is not None else one.left for one in members), default=0.0)
+        known = well or self.verdict is not None or short_of_room
+        return known and (short_of_room or time.monotonic() - last > FRESH_S)
 
     @property
     def folder(self) -> str:

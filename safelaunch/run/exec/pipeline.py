@@ -24,6 +24,7 @@ TERM_S = 5.0  # what a command that is ended for a hang gets to end
 KILL_WAIT_S = 2.0  # after SIGKILL only what the kernel holds is still there
 LAST_S = 15.0  # for the last evidence and the verdict; a second signal ends it at once
 EXIT_HANG = 124
+SHOWN = 4  # jobs
 
 
 class Exec:
@@ -120,7 +121,13 @@ class Exec:
                 self.console.say(line)
             limit = self._settings["hang_abort_after"]
             self._watch = Watch(
-                self._folder, self._settings, made, self.console, limit, lambda: self._end_command(command)
+                self._folder,
+                self._settings,
+                made,
+                self.console,
+                limit,
+                lambda: command.interrupted,
+                lambda: self._end_command(command),
             )
             self._watch.start()
 
@@ -148,7 +155,6 @@ class Exec:
         if watch is None:
             self._tell_unarmed()
             return code
-        watch.interrupted = bool(command.asked)
         if not watch.stop(LAST_S):
             return code
         code = EXIT_HANG if watch.ended_for is not None else code
@@ -177,7 +183,10 @@ class Exec:
             return
         jobs = [job.where for job in watch.watched]
         count = f"{len(jobs)} job{'s' * (len(jobs) != 1)}"
-        self.console.say(f"watched {count}: {', '.join(jobs[:8])}" if jobs else "no process has joined a process group")
+        more = ", ..." if len(jobs) > SHOWN else ""
+        self.console.say(
+            f"watched {count}: {', '.join(jobs[:SHOWN])}{more}" if jobs else "no process has joined a process group"
+        )
         if watch.alive:
             live = "1 rank lives" if watch.alive == 1 else f"{watch.alive} ranks live"
             self.console.say(f"{live} on, and nobody watches any more")

@@ -31,7 +31,7 @@ def watch(settings: Settings, folder: str, lock: int) -> None:
     console = Console(settings)
     with contained(console.degraded, "the ranks that have joined are not watched"):
         made = plan(settings, folder, ["safelaunch.join()"])
-        watching = Watch(folder, settings, made, console, None, lambda: None)
+        watching = Watch(folder, settings, made, console, None, lambda: False, lambda: None)
         while True:
             watching.run_alone(LINGER_S)
             os.unlink(os.path.join(folder, "watcher"))  # who comes from here on waits for another one

@@ -24,6 +24,8 @@ from safelaunch.run.this_node import ThisNode
 
 WATCH_S = 0.25  # how often the ranks' pulses are read
 SETTLING_S = 0.03
+LEAST_ROOM = 64  # slots that are free: else those of older jobs are given to others
+MOST_KEPT = 1000  # jobs that are over
 SUPPOSE_S = 1.0  # how often it is looked for ranks that have not joined
 
 
@@ -54,6 +56,7 @@ class Watch:
         plan: of the run; its directory has been made.
         console: for what is said.
         abort_after: seconds for which ranks may hang, None for any time.
+        interrupted: whether the command was told to end a moment ago: what its ranks do then is no failure.
         end: called when the command is to be ended for a hang.
     """
 
@@ -64,17 +67,21 @@ class Watch:
         plan: LaunchPlan,
         console: Console,
         abort_after: float | None,
+        interrupted: Callable[[], bool],
         end: Callable[[], None],
     ) -> None:
         self.ended_for: Verdict | None = None
-        self.interrupted = False
+        self._interrupted = interrupted
         self._settings, self._plan, self._console, self._end = settings, plan, console, end
         self._joined = Joined(folder, inferred)
         self._incidents = Incidents(plan.run_dir, console, Findings())
         self._shared = Shared(
             console, self._incidents, Judge(console), ThisNode(), plan, self._joined.black_box, abort_after
         )
+        self._seen = 0  # jobs
         self._watches: list[JobWatch] = []
+        self._over: list[JobWatch] = []  # of jobs that have ended
+        self._left_out = 0
         self._next_guess = 0.0
         self._started = time.time()
         self._stop, self._wake = os.pipe()
@@ -121,15 +128,28 @@ class Watch:
         if time.monotonic() >= self._next_guess:
             self._next_guess = time.monotonic() + SUPPOSE_S
             self._joined.suppose()
-        for job in self._joined.jobs[len(self._watches) :]:
+        fresh, self._seen = self._joined.jobs[self._seen :], len(self._joined.jobs)
+        for job in fresh:
             console = OfJob(self._console, lambda job=job: self._name(job))  # type: ignore[misc]
             self._watches.append(JobWatch(job, self._shared, console))
-        for watch in self._watches:
-            verdict = watch.poll(self.interrupted or self.ended_for is not None)
+        interrupted = self._interrupted()
+        for watch in list(self._watches):
+            verdict = watch.poll(interrupted or self.ended_for is not None)
             if verdict is not None:
                 self.ended_for = verdict
                 self._console.notice(verdict, "ending the command")
                 self._end()
+            if watch.is_done(short_of_room=self._joined.room < LEAST_ROOM):
+                self._put_aside(watch)
+
+    def _put_aside(self, watch: JobWatch) -> None:
+        """A job is over, and others get its slots: a command may have thousands of them."""
+        self._watches.remove(watch)
+        self._joined.forget(watch.job)
+        self._over.append(watch)
+        if len(self._over) > MOST_KEPT:
+            del self._over[0]
+            self._left_out += 1
 
     def _name(self, job: Job) -> str:
         return f"job of {job.where}" if len(self._joined.jobs) > 1 else ""
@@ -143,9 +163,9 @@ class Watch:
         with contained(self._console.degraded, "what the ranks did last is not known"):
             self._joined.poll()
         verdicts = []
-        for watch in self._watches:
+        for watch in self._all:
             with contained(self._console.degraded, "not all of the verdict is known"):
-                verdicts.append((watch, watch.last_word(exit_code or 0, self.interrupted)))
+                verdicts.append((watch, watch.last_word(exit_code or 0, self._interrupted())))
         told = [(watch, verdict) for watch, verdict in verdicts if verdict is not None]
         if told and exit_code != 0:
             watch, verdict = next(((w, v) for w, v in told if v is self.ended_for), told[-1])
@@ -157,6 +177,10 @@ class Watch:
                 self._console.last_verdict(verdict, watch.folder, exit_code)
         self._write(exit_code or 0, [verdict for _, verdict in told])
         self._incidents.write_pages()
+
+    @property
+    def _all(self) -> list[JobWatch]:
+        return sorted([*self._over, *self._watches], key=lambda watch: watch.job.number)
 
     @property
     def watched(self) -> list[Job]:
@@ -175,14 +199,15 @@ class Watch:
             "run_dir": self._plan.run_dir,
             "exit_code": exit_code,
             "exit_status": exit_code,
-            "interrupted": self.interrupted,
+            "interrupted": self._interrupted(),
             "preempted": None,
             "started": self._started,
             "elapsed_s": round(time.time() - self._started, 3),
-            "attempts": to_json([watch.group for watch in self._watches]),
-            "jobs": [{"meeting": list(job.meeting), "world_size": job.world_size} for job in self._joined.jobs],
+            "attempts": to_json([watch.group for watch in self._all]),
+            "jobs": [{"meeting": list(w.job.meeting), "world_size": w.job.world_size} for w in self._all],
+            "jobs_left_out": self._left_out,
             "findings": [],
-            "verdicts": to_json([*(each for watch in self._watches for each in watch.hangs.slow), *verdicts]),
+            "verdicts": to_json([*(each for watch in self._all for each in watch.hangs.slow), *verdicts]),
             "abandoned_pids": [],
             "spare": False,
         }
