@@ -8,6 +8,9 @@ from collections.abc import MutableMapping
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "worker", "inject")
 EXEC = "SAFELAUNCH_EXEC"  # names the folder in which ranks below `safelaunch exec` say who they are
 
+# What makes a Python a rank, or one below it, of a launch of ours.
+OF_RANKS = ("SAFELAUNCH_RANK_DIR", "SAFELAUNCH_SLOT", "SAFELAUNCH_AGENT", "SAFELAUNCH_BLACK_BOX", "SAFELAUNCH_ARMED")
+
 
 def pythonpath(known: str | None) -> str:
     """PYTHONPATH with our folder in front. `known` is what it is without us, None where it is not set: an empty one

@@ -104,6 +104,8 @@ def _settings(own: list[str], environ: Mapping[str, str]) -> Settings | None:
     found = vars(parser.parse_args(own))
     if found.pop("help"):
         return None
+    if found["json"] == "-":
+        raise misuse("--json -: the standard output is the command's", "name a file")
     if found["hang_abort_after"] is not None:
         try:
             found["hang_abort_after"] = kinds.LIMIT.read(found["hang_abort_after"])

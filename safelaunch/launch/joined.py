@@ -27,8 +27,8 @@ OVER_S = 30.0  # a job of which ranks may be elsewhere, and whose own have ended
 
 @dataclass(frozen=True)
 class Said:
-    """What a rank has said of itself; `in_group` where by `init_process_group`, and not by its environment alone, and
-    `again` where it comes from another job."""
+    """What a rank has said of itself: `in_group` where by `init_process_group`, and not by its environment alone;
+    `again` where it comes from another job; `loopback` where they meet at an address that leads to this host alone."""
 
     pid: int
     ppid: int
@@ -39,6 +39,7 @@ class Said:
     meeting: tuple[str, ...]
     in_group: bool
     again: bool = False
+    loopback: bool = False
 
 
 @dataclass
@@ -80,6 +81,11 @@ class Job:
     @property
     def watched(self) -> bool:
         return any(member.said.in_group for member in self.members.values())
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all of its ranks must be on this host."""
+        return any(member.said.loopback for member in self.members.values())
 
     @property
     def over(self) -> bool:
@@ -138,12 +144,12 @@ class Joined:
             self._take_in(member)
 
     def suppose(self) -> None:
-        """Take processes for the ranks of which nothing is known: where as many of those that import torch were started
-        beside the ranks, by the same process, and have not joined. They are numbered as they were started. What they
-        have not called, they have not called as any rank."""
+        """Take processes for the ranks of which nothing is known, and which must be here: where as many of those that
+        import torch were started beside the ranks, by the same process, and have not joined. They are numbered as they
+        were started. What they have not called, they have not called as any rank."""
         for job in self.jobs:
             wanted = [rank for rank in range(job.world_size) if rank not in job.members or job.members[rank].supposed]
-            if not job.watched or job.left or not wanted:
+            if not job.is_local or not job.watched or job.left or not wanted:
                 continue
             beside = self._beside(job)
             if [one.pid for one in beside] == [job.members[rank].said.pid for rank in wanted if rank in job.members]:

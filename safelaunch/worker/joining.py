@@ -128,6 +128,7 @@ def _said(place: meeting.Place, in_group: bool) -> Dict[str, Any]:
         "world_size": place.world_size,
         "meeting": place.words,
         "in_group": in_group,
+        "loopback": place.loopback,
     }
 
 

@@ -6,7 +6,8 @@ import os
 from typing import Any, Callable, List, Mapping, Optional
 
 OF_ELASTIC = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
-HERE = {"", "localhost", "127.0.0.1", "::1", "[::1]", "0.0.0.0", "::", "[::]"}
+LOOPBACK = {"localhost", "127.0.0.1", "::1", "[::1]"}
+HERE = {"", *LOOPBACK, "0.0.0.0", "::", "[::]"}
 
 
 class Place:
@@ -16,10 +17,12 @@ class Place:
         rank: of this process.
         world_size: of the job.
         words: name the meeting, the same in all of its ranks.
+        address: at which they meet, where they do so by TCP: to a loopback address nobody comes from elsewhere.
     """
 
-    def __init__(self, rank: int, world_size: int, words: List[str]) -> None:
+    def __init__(self, rank: int, world_size: int, words: List[str], address: str = "") -> None:
         self.rank, self.world_size, self.words = rank, world_size, words
+        self.loopback = address.lower() in LOOPBACK
 
     @property
     def known(self) -> bool:
@@ -35,7 +38,7 @@ def of_environment(environ: Mapping[str, str]) -> Optional[Place]:
     rank, world_size = number(environ.get("RANK"), -1), number(environ.get("WORLD_SIZE"), 0)
     if address is None or port is None:
         return None
-    place = Place(rank, world_size, _at(address, port) + _of_elastic(environ))
+    place = Place(rank, world_size, _at(address, port) + _of_elastic(environ), address)
     return place if place.known else None
 
 
@@ -55,16 +58,16 @@ def asked_for(init: Callable, args: Any, kwargs: Any) -> Place:  # type: ignore[
     asked = dict(item.partition("=")[::2] for item in query.split("&"))
     rank = number(asked.get("rank"), rank)
     world_size = number(asked.get("world_size"), world_size)
-    if scheme != "env":
+    if scheme == "tcp":
         address, _, port = where.rpartition(":")
-        return Place(
-            rank, world_size, _at(address, port.strip("/")) if scheme == "tcp" else [scheme, os.path.abspath(where)]
-        )
+        return Place(rank, world_size, _at(address, port.strip("/")), address)
+    if scheme != "env":
+        return Place(rank, world_size, [scheme, os.path.abspath(where)])
     environ = os.environ
     rank = rank if rank >= 0 else number(environ.get("RANK"), -1)
     world_size = world_size or number(environ.get("WORLD_SIZE"), 0)
-    place = _at(environ.get("MASTER_ADDR", ""), environ.get("MASTER_PORT", ""))
-    return Place(rank, world_size, place + _of_elastic(environ))
+    address = environ.get("MASTER_ADDR", "")
+    return Place(rank, world_size, _at(address, environ.get("MASTER_PORT", "")) + _of_elastic(environ), address)
 
 
 def made(module: Any) -> Place:

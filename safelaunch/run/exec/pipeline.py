@@ -79,6 +79,8 @@ class Exec:
     def _armed(self, environ: dict[str, str]) -> dict[str, str]:
         """The environment that arms every Python below; as it is where that cannot be."""
         injection.step_back(environ)  # one further up: this one takes over
+        for name in injection.OF_RANKS:  # so it does below a rank of ours
+            environ.pop(name, None)
         try:
             if not injection.can_be_named():
                 raise OSError(f"PYTHONPATH cannot name {injection.FOLDER}")

@@ -45,7 +45,7 @@ class Folder:
         process = procfs.read(pid)
         assert process is not None
         said = {"pid": pid, "ppid": os.getpid(), "start": process.start, "t": float(self.next_slot), "rank": rank}
-        said |= {"world_size": 2, "meeting": PLACE, "in_group": True, **other}
+        said |= {"world_size": 2, "meeting": PLACE, "in_group": True, "loopback": True, **other}
         slot, self.next_slot = self.next_slot, self.next_slot + 1
         (self.path / f"slot.{slot}").write_text(json.dumps(said) + "\n")
         return slot
@@ -160,9 +160,12 @@ def test_the_one_beside_the_ranks_is_taken_for_the_rank_that_is_missing(folder: 
     assert folder.jobs() == [{0: rank, 1: another}]
 
 
-def test_nobody_is_supposed_who_was_started_by_another(folder: Folder) -> None:
+@pytest.mark.parametrize("differs", [{"ppid": 1}, {"loopback": False}])
+def test_nobody_is_supposed_of_another_parent_or_where_the_rank_may_be_elsewhere(
+    folder: Folder, differs: dict[str, Any]
+) -> None:
     rank = folder.process()
-    folder.says(0, rank, ppid=1)
+    folder.says(0, rank, **differs)
     (folder.path / f"torch.{folder.process()}").touch()
     folder.jobs()
     folder.joined.suppose()
