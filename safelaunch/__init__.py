@@ -10,6 +10,7 @@ not, is here; outside a run of safelaunch it does nothing.
         save(model)
         break
     safelaunch.expect_same("config", config)  # told of where a rank has another one
+    safelaunch.join()  # in an actor of Ray, which no launcher of ours has started
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["expect_same", "heartbeat", "phase", "should_stop"]
+__all__ = ["expect_same", "heartbeat", "join", "phase", "should_stop"]
 
 # The pulse of this rank's slot; set by worker.bootstrap, and taken away from the processes below the rank.
 _pulse: Any = None
@@ -57,6 +58,23 @@ def should_stop() -> bool:
     """
     stop = _stop
     return stop is not None and stop()
+
+
+def join() -> None:
+    """Have this process watched, where it joins a process group: for ranks that no launcher of ours has started, and
+    whose environment `safelaunch exec` has not armed, such as actors of Ray. Call it on every rank, before or after
+    `init_process_group`.
+
+    The first rank of a job on a node starts one process beside it, which tells of hangs and failures on this process's
+    stderr and in a run directory (SAFELAUNCH_RUN_DIR, else ./safelaunch_runs), and ends after the last rank. It ends
+    nothing. A rank that is watched already stays as it is, and a second call does nothing. Never raises.
+    """
+    try:
+        from safelaunch.worker import joining
+
+        joining.join()
+    except Exception:
+        pass  # the program is not to fail for it
 
 
 def heartbeat(step: int | None = None, total: int | None = None) -> None:

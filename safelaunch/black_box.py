@@ -39,6 +39,7 @@ RAISED = 16 + TEXT
 PULSE = 1024
 RING = 2048
 FILE = 200  # bytes of a file name that are kept: its end
+MEMBERS = 256  # slots where nobody knows how many ranks will come
 ENTRIES = 128  # three rounds of a stage with ten micro batches, forward and back, by which its habits are known
 ENTRY = 384
 STOP = RING + ENTRIES * ENTRY
@@ -271,6 +272,15 @@ class Writer:
         data = b"\0".join((_end(file), b"%d" % line, *texts))[: TEXT - 1] + b"\0"
         start = self._base + 16
         self._memory[start : start + len(data)] = data
+
+
+def stand_for(path: str, index: int, pid: int) -> None:
+    """Make an empty slot for a process that has none, and of which is known that it has nothing to record."""
+    descriptor = os.open(own(path), os.O_RDWR)
+    try:
+        os.pwrite(descriptor, HEAD.pack(MAGIC, pid, 0.0) + bytes(SLOT - HEAD.size), index * SLOT)
+    finally:
+        os.close(descriptor)
 
 
 def caught(path: str, index: int, pid: int) -> int:

@@ -6,14 +6,15 @@ import os
 import sys
 import warnings
 
+from safelaunch import injection
 from safelaunch.model import Finding, SafelaunchError
 
 # As in codes, which the way to `--help` does not load.
 EXIT_USAGE, EXIT_SIGINT, EXIT_OUR_FAULT = 2, 130, 70
 
 SUBCOMMANDS = (
-    "check", "profile", "lint", "env", "diagnose", "attach", "dump", "trace", "top", "stop", "clean", "runs", "diff",
-    "events", "explain", "policy", "completion",
+    "check", "profile", "lint", "env", "diagnose", "attach", "exec", "dump", "trace", "top", "stop", "clean", "runs",
+    "diff", "events", "explain", "policy", "completion",
 )  # fmt: skip
 
 
@@ -47,6 +48,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _dispatch(argv: list[str]) -> int:
+    if injection.EXEC in os.environ:
+        injection.step_back(os.environ)
     if argv and argv[0] in SUBCOMMANDS:
         from importlib import import_module
 

@@ -67,7 +67,7 @@ def _refined(verdict: Verdict, view: View) -> tuple[Verdict, tuple[str, ...]]:
         before, verdict = verdict, refinement.refine(verdict, view)
         if verdict != before:
             refined.append(refinement.name)
-    if view.case.origin != "run" and verdict.confidence == "high":
+    if (view.from_dumps or view.from_outside) and verdict.confidence == "high":
         # Nothing of ours has watched the job: dumps, or two looks from outside, are one kind of evidence.
         verdict = dataclasses.replace(verdict, confidence="medium")
     return verdict, tuple(refined)

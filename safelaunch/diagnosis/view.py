@@ -58,6 +58,11 @@ class View:
         return self.case.origin == "attach"
 
     @property
+    def joined(self) -> bool:
+        """Whether the ranks have joined by themselves: one that is not known may be on this node all the same."""
+        return self.case.origin == "joined"
+
+    @property
     def sees_all_ranks(self) -> bool:
         """Whether all ranks of the job are in the case: none of them is on another node."""
         return len(self.case.ranks) == self.case.world_size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 from safelaunch.codec import from_json
 from safelaunch.evidence import frames
@@ -64,7 +64,8 @@ def build(
     groups = dict.fromkeys(
         from_json(ProcessGroup, item) for sources in found.values() for item in _data(sources, "groups", "groups")
     )
-    return Case(incident, host, group.world_size, ranks, oom_kills, tuple(groups), tuple(source), now)
+    origin: Literal["run", "joined"] = "joined" if group.joined else "run"
+    return Case(incident, host, group.world_size, ranks, oom_kills, tuple(groups), tuple(source), now, origin)
 
 
 def facts(

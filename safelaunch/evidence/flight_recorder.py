@@ -79,19 +79,27 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
     data = {
         "collectives": to_json([call for name, dump in dumps.items() for call in chosen(dump, epoch_ns, name)]),
         "progress": to_json([one for name, dump in dumps.items() for one in counters.progress(dump, name)]),
-        "overwritten": any(overwritten(dump.get("entries") or []) for dump in dumps.values()),
+        "overwritten": not worker.since and any(overwritten(dump.get("entries") or []) for dump in dumps.values()),
     }
     return Evidence(SOURCE, worker.rank, data, elapsed_s=time.monotonic() - begun)
 
 
 def read(worker: WorkerProcess) -> dict[str, dict[str, Any]]:
-    """The latest dumps of a rank, by backend.
+    """The latest dumps of a rank, by backend: of one that was in another job before, what belongs to this one.
 
     Raises:
         OSError, ValueError: when there are none, or none that can be read.
     """
     found = json.loads(beside.read(worker, "recorder", MOST))
-    return {str(name): dump_shape.plain(dump)[0] for name, dump in found.items()}
+    dumps = {str(name): dump_shape.plain(dump)[0] for name, dump in found.items()}
+    return {name: _since(dump, worker.since) for name, dump in dumps.items()} if worker.since else dumps
+
+
+def _since(dump: dict[str, Any], since: float) -> dict[str, Any]:
+    """The dump without calls before that CLOCK_MONOTONIC: a later group of the same name has numbers of its own."""
+    first_ns = since * 1e9 + time.time_ns() - time.monotonic_ns()
+    kept = [one for one in dump.get("entries") or [] if dump_shape.whole(one, "time_created_ns") >= first_ns]
+    return {**dump, "entries": kept}
 
 
 def chosen(dump: dict[str, Any], epoch_ns: int, backend: str) -> list[Collective]:

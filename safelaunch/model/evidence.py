@@ -367,11 +367,11 @@ class Case:
     `oom_kills` is the growth of the memory cgroup's `oom_kill` counter during the run, None where it cannot
     be read. `world_size` may exceed `len(ranks)`: other nodes keep their own evidence. `now` is CLOCK_MONOTONIC when
     the evidence was taken. `source` describes the lines at which ranks stand. `origin` is `dumps` where nothing but
-    Flight Recorder dumps is left of a job: its times are of the wall clock, and `now` is when the latest
-    file was written, and `gave_up` says that a watchdog had given up a call in them; `attach` where a job that runs was
-    looked at twice from outside. `gpus` are those of this node, `ports_down` its network ports that should be up (of
-    several nodes: of those whose hardware was read). `ras` is what NCCL's own RAS threads said when they were asked,
-    `shm` is /dev/shm. `slow` is what was seen of a run that is slow.
+    Flight Recorder dumps is left of a job: its times are of the wall clock, `now` is when the latest file was written,
+    and `gave_up` says that a watchdog had given up a call in them; `attach` where a job that runs was looked at twice
+    from outside; `joined` where somebody else starts the ranks, which are known once they have joined. `gpus` are those
+    of this node, `ports_down` its network ports that should be up (of several nodes: of those whose hardware was read).
+    `ras` is what NCCL's own RAS threads said when asked, `shm` is /dev/shm, `slow` what was seen of a run that is slow.
     """
 
     incident: Incident
@@ -382,7 +382,7 @@ class Case:
     groups: tuple[ProcessGroup, ...] = ()
     source: tuple[SourceLine, ...] = ()
     now: float | None = None
-    origin: Literal["run", "dumps", "attach"] = "run"
+    origin: Literal["run", "dumps", "attach", "joined"] = "run"
     gpus: tuple[GpuState, ...] = ()
     ports_down: tuple[NetworkPort, ...] = ()
     ras: str = ""

@@ -18,7 +18,8 @@ class WorkerProcess:
     """One rank's process as the agent started it. `start` is /proc's start time in ticks; `rank_dir` is where the
     worker writes what it knows of its own end, `black_box` the file that holds its slot (empty: none), `logs` the files
     of its stderr and its stdout (empty: they are the launcher's own). `owner` is the user of a process that we did not
-    start, whose files alone are read; None for ours."""
+    start, whose files alone are read; None for ours. `since` is CLOCK_MONOTONIC
+    at which it came to this job from another one, 0 where it has been in no other."""
 
     rank: int
     local_rank: int
@@ -29,16 +30,19 @@ class WorkerProcess:
     exit: Exit | None = None
     logs: tuple[str, ...] = ()
     owner: int | None = None
+    since: float = 0.0
 
 
 @dataclass(frozen=True)
 class WorkerGroup:
-    """The workers of one attempt on this node."""
+    """The workers of one attempt on this node. `joined` says that somebody else has started them, and that others may
+    be here that are not known yet."""
 
     attempt: int
     world_size: int
     local_world_size: int
     workers: tuple[WorkerProcess, ...] = ()
+    joined: bool = False
 
     @property
     def alive(self) -> tuple[WorkerProcess, ...]:

@@ -165,6 +165,11 @@ class Hangs:
         detected, concluded = round(notice.t - notice.since, 3), round(now - notice.since, 3)
         return dataclasses.replace(verdict, detected_after_s=detected, concluded_after_s=concluded)
 
+    def ended_well(self) -> None:
+        """All ranks have ended in good order: so has what was told of them."""
+        if self._watch.notice is not None:
+            self._returned(time.monotonic())
+
     @property
     def told(self) -> Verdict | None:
         """What was told of ranks that wait, and has not ended."""

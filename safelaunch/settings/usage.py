@@ -19,6 +19,7 @@ COMMANDS: tuple[tuple[str, str], ...] = (
     ("dump [RUN|PID]", "show what all ranks do now, whether or not anything is wrong"),
     ("trace [RUN]", "record the same steps of all ranks by torch.profiler, while the run goes on"),
     ("top [RUN]", "follow the ranks of a run, full screen"),
+    ("exec -- COMMAND", "run a command of another launcher as it is, and watch the ranks below it"),
     ("stop RUN", "have a run stop at a step, where its script calls safelaunch.should_stop()"),
     ("clean [RUN]...", "show what earlier runs have left on this node, and end it after a yes"),
     ("runs [SCRIPT]", "list what you have run, and what became of it"),

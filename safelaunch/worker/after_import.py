@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.machinery import ModuleSpec
 from typing import Any, Callable, Dict, List, Optional, Sequence
@@ -31,7 +32,7 @@ def attempt(function: Callable, *args: Any) -> Any:  # type: ignore[type-arg]
 
 def off(what: str, error: object) -> None:
     """Tell, once for each `what`, that a part of the watching is off in this rank."""
-    if what not in _TOLD:
+    if what not in _TOLD and all(map(os.path.isdir, _WITHOUT)):
         _TOLD.append(what)
         try:
             sys.stderr.write("safelaunch: warning[SL902]: %s is off in this rank: %r\n" % (what, error))
@@ -39,7 +40,13 @@ def off(what: str, error: object) -> None:
             pass  # the script may have closed it
 
 
+def silent_without(folder: str) -> None:
+    """Tell nothing once that folder is gone, and whoever watched: the program lives on for itself."""
+    _WITHOUT.append(folder)
+
+
 _TOLD: List[str] = []
+_WITHOUT: List[str] = []
 
 
 _PATCHES: Dict[str, List[Callable[[Any], None]]] = {}

@@ -23,6 +23,11 @@ _STARTED: List[bool] = []
 STOP_S = 0.5  # a thread in C++ while the interpreter shuts down could abort the process
 
 
+def again() -> None:
+    """This process has been forked from one with a beat thread, and may start one of its own."""
+    _STARTED.clear()
+
+
 def start(box: Any, bindings: Any) -> None:
     """Start the thread, once.
 

@@ -78,6 +78,35 @@ def prepare() -> None:
     _hook(_PREPARED[0] if _PREPARED else None, True)  # type: ignore[no-untyped-call]
 
 
+def hook(box: Any) -> None:
+    """Arrange for the hooks in a process that may become a rank (`joining`); it has no slot yet."""
+    _hook(box, True)  # type: ignore[no-untyped-call]
+
+
+def arm_member(rank_dir: str, box: Any, watcher: int) -> None:
+    """Arm a rank that somebody else has started, and that lives and ends as it would without us.
+
+    Args:
+        rank_dir: its folder.
+        box: its black box, with a slot.
+        watcher: the pid of the process that watches, 0 where it is not known.
+    """
+    held = _hold_closed()
+    try:
+        if watcher:
+            _step(_let_be_read, watcher)
+        _step(_arm_faulthandler, rank_dir)
+        _step(_arm_stack_signal, rank_dir)
+        _step(errors.install, rank_dir, box)
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+
+
+def _let_be_read(by: int) -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PTRACER, ctypes.c_ulong(by), 0, 0, 0)
+
+
 def _hook(box, is_rank):  # type: ignore[no-untyped-def]
     from safelaunch.worker import torch_hooks
 
@@ -100,8 +129,7 @@ def _step(function: Callable, *args):  # type: ignore[no-untyped-def,type-arg]
 def _bind_life(agent: int, is_rank: bool) -> None:
     """Die with the agent, and let the supervisor's tools read our stack."""
     prctl = ctypes.CDLL(None).prctl
-    supervisor = int(os.environ.get("SAFELAUNCH_SUPERVISOR", "0:0").split(":")[0])
-    prctl(PR_SET_PTRACER, ctypes.c_ulong(supervisor), 0, 0, 0)
+    _let_be_read(int(os.environ.get("SAFELAUNCH_SUPERVISOR", "0:0").split(":")[0]))
     if not is_rank:
         # Below a shell script: the shell dies with the agent, and the guard ends what it leaves.
         return
@@ -150,7 +178,7 @@ def _open_black_box(rank_dir):  # type: ignore[no-untyped-def]
     _step(_arm_should_stop, box.stop)
     _step(_arm_expect_same, box)
     _step(_arm_traces, box, rank_dir)
-    os.register_at_fork(after_in_child=_give_up_pulse)
+    os.register_at_fork(after_in_child=give_up_pulse)
     return box
 
 
@@ -185,5 +213,6 @@ def _arm_traces(box, rank_dir):  # type: ignore[no-untyped-def]
     box.pulse.at_boundary = first
 
 
-def _give_up_pulse() -> None:
+def give_up_pulse() -> None:
+    """This process is one below the rank."""
     safelaunch._pulse = safelaunch._stop = safelaunch._same = None

@@ -7,7 +7,6 @@ collectives (measured with torch 2.13), which would shift the numbers of ranks t
 from __future__ import annotations
 
 import functools
-import operator
 import os
 import sys
 import threading
@@ -17,7 +16,7 @@ from threading import get_ident
 from typing import Any, Callable
 
 from safelaunch import black_box
-from safelaunch.worker import rank
+from safelaunch.worker import rank, signatures
 from safelaunch.worker.after_import import off
 from safelaunch.worker.batches import BATCHES
 from safelaunch.worker.groups import Memberships, Unnamed
@@ -26,6 +25,7 @@ from safelaunch.worker.places import Places, Site
 from safelaunch.worker.signatures import COLLECTIVES, MESSAGES, REDUCTIONS, ROOTS, reductions
 from safelaunch.worker.stream_marks import MARKS, WAITED
 
+_RECORDERS: list[Any] = []
 BATCH = "batch"  # of messages that are enqueued together
 
 # What torch calls to carry out one of these is no second call.
@@ -50,6 +50,13 @@ def record_collectives(module: Any, box: Any) -> None:
             setattr(module, name, recorder.wrap(name, function, enter))
     BATCHES.remember(module, recorder.places.of)
     recorder.watch_waits(module.Work)
+    _RECORDERS.append(recorder)
+
+
+def another_group() -> None:
+    """This process joins another job, in a slot of its own: all numbers begin again."""
+    for recorder in _RECORDERS:
+        recorder.begin_again()
 
 
 class _Inside(threading.local):
@@ -73,12 +80,16 @@ class _Recorder:
         self._main = threading.main_thread().ident
         self._dtypes: dict[Any, str] = {}
         self._reductions = reductions(module)
+        self._inside = _Inside()
+        self._works: Any = weakref.WeakKeyDictionary()
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        """Number all from the start, as torch does for new groups."""
         self._shift: dict[str, int] = {}  # group -> numbers that were no collectives
         self._takes: dict[tuple[str, bool], int] = {}  # numbers that one message (or barrier) takes
         self._counts: dict[Any, int] = {}
-        self._inside = _Inside()
-        self._works: Any = weakref.WeakKeyDictionary()
-        self._members = Memberships(box, module)
+        self._members = Memberships(self._box, self._module)
 
     # -------------------------------------------------------------------------------------------- wrapping
 
@@ -91,7 +102,7 @@ class _Recorder:
         if name in MESSAGES or name == "monitored_barrier":
             after = functools.partial(self._note_shift, name)
         elif name in ("init_process_group", "new_group", "split_group"):
-            after = self._members.update
+            after = lambda: self._members.update()  # noqa: E731  of the job that it is in then
 
         @functools.wraps(function)
         def recorded(*args: Any, **kwargs: Any) -> Any:
@@ -260,7 +271,7 @@ class _Recorder:
         peer = args[position] if position < len(args) else kwargs.get(keyword)
         if peer is None and kwargs.get("group_" + keyword) is not None:
             peer = self._module.get_global_rank(group, kwargs["group_" + keyword])
-        return _rank(peer)
+        return signatures.rank_number(peer)
 
     def message(self, by_rank: str, by_group_rank: str) -> Callable:  # type: ignore[type-arg]
         """Describes a message by its other rank; messages between two ranks are numbered for themselves."""
@@ -285,7 +296,7 @@ class _Recorder:
             if batch is not None:
                 how, inside = BATCH, self._inside
                 inside.joins, inside.batch = batch is inside.batch, batch
-            return (name, group.size(), seq, *shape, _rank(peer), _tag(tag), how)
+            return (name, group.size(), seq, *shape, signatures.rank_number(peer), signatures.tag_number(tag), how)
 
         return describe
 
@@ -303,7 +314,7 @@ class _Recorder:
     def init(self, *_: Any) -> Any:
         """All ranks of the job meet in `init_process_group`."""
         self._box.pulse.uses_groups()
-        size = int(os.environ.get("WORLD_SIZE", "1"))
+        size = rank.world_size or int(os.environ.get("WORLD_SIZE", "1"))
         self._members.add("init", range(size))
         return ("init", size, self._next("init"), -1, "", -1, 0, "")
 
@@ -384,14 +395,3 @@ class _Recorder:
             # The recorder counts a monitored barrier as two, however many messages it is made of (torch 2.13).
             self._takes[key] = taken - 2 if key[1] and taken else taken
         self._shift[group_name] = self._shift.get(group_name, 0) + self._takes[key]
-
-
-def _tag(tag: Any) -> int:
-    try:
-        return operator.index(tag)
-    except TypeError:
-        return 0  # torch will say so
-
-
-def _rank(peer: Any) -> int:
-    return peer if isinstance(peer, int) else -1

@@ -9,6 +9,7 @@ import os
 from typing import Callable, List, Optional
 
 here = True  # this process is the rank, and not one below it, nor the fork server that it comes from
+world_size = 0  # of a rank that says it itself, where its environment may not; 0: the environment says it
 _waiting: Optional[List[Callable[[], None]]] = None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any, Tuple
 
 # Name -> (position of the input tensor, its keyword, position of the group). Not here: the object collectives, which
@@ -53,3 +54,16 @@ def reductions(module: Any) -> Tuple[Tuple[Any, str], ...]:
     takes torch longer. What is multiplied first (`PREMUL_SUM`) has an object of its own each time, and is not told."""
     members = getattr(getattr(getattr(module, "ReduceOp", None), "RedOpType", None), "__members__", {})
     return tuple((what, name.lower()) for name, what in members.items())
+
+
+def tag_number(tag: Any) -> int:
+    """A tag as torch takes it."""
+    try:
+        return operator.index(tag)
+    except TypeError:
+        return 0  # torch will say so
+
+
+def rank_number(peer: Any) -> int:
+    """The other rank of a call, -1 for none."""
+    return peer if isinstance(peer, int) else -1

@@ -6,7 +6,7 @@ import functools
 import sys
 from typing import Any, Optional
 
-from safelaunch.worker import beat, progress, rank, reducers, stream_marks, timeouts, tracebacks
+from safelaunch.worker import beat, collectives, progress, rank, reducers, stream_marks, timeouts, tracebacks
 from safelaunch.worker.after_import import attempt, call_after_import
 from safelaunch.worker.announcements import Remarks
 from safelaunch.worker.collectives import record_collectives
@@ -48,6 +48,17 @@ def install(box: Any, timeout: Optional[str], loader_timeout: Optional[str] = No
         call_after_import("torch.cuda", stream_marks.MARKS.bind)
         call_after_import(REMOTE_CALLS, functools.partial(watch_rpc, box=box))
         progress.install(box.pulse)
+
+
+def forked() -> None:
+    """A process that a rank has forked becomes one itself: the thread that beats has stayed behind."""
+    beat.again()
+    collectives.another_group()
+
+
+def another_group() -> None:
+    """This rank joins another job, in a slot of its own."""
+    collectives.another_group()
 
 
 def start_beat_with_first_group(module: Any, box: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -58,6 +58,9 @@ def all_inside(view: View) -> Verdict | None:
     )
 
 
+INIT = "init_process_group"
+
+
 @dataclass(frozen=True)
 class _Inside:
     """Ranks that are all inside: the wait that is shown, and the members of which nothing is known (`away`)."""
@@ -106,6 +109,8 @@ def _headline(inside: _Inside) -> str:
         return f"{is_waiting(ranks)} in {where}, and nothing is known of {names(inside.away)}"
     if inside.away:
         where = f"calls such as {label(call)}" if inside.differ else label(call)
+        if view.joined:
+            return f"{is_waiting(ranks)} in {where}, and {names(inside.away)} {_not_seen(inside.away)}"
         return f"{is_waiting(ranks)} in {where}, and no rank of this node is late"
     if inside.unstarted and len(_meetings(view.graph.heads)) == 1:
         return f"{who} {verb(ranks, 'has', 'have')} enqueued {label(call)}, and no GPU completes it"
@@ -124,8 +129,17 @@ def _not_known(inside: _Inside) -> tuple[str, ...]:
     else:
         lines = (f"nothing is known of {names(inside.unknown)}",) if inside.unknown else ()
     elsewhere = {*inside.away} - {*inside.unknown}
+    if elsewhere and inside.view.joined:
+        where = verb(elsewhere, "it is on another node", "they are on other nodes")
+        if inside.wait.call.op == INIT:
+            return (*lines, f"{where}, or not started, or not as far as init_process_group in a process here")
+        return (*lines, f"{where}, or in a process of this node that is not watched")
     where = verb(elsewhere, "is on another node", "are on other nodes")
     return (*lines, f"{names(elsewhere)} {where}: read the verdict there") if elsewhere else lines
+
+
+def _not_seen(ranks: Collection[int]) -> str:
+    return f"{verb(ranks, 'has', 'have')} not joined on this node"
 
 
 def _remedy(inside: _Inside) -> str:
@@ -133,6 +147,9 @@ def _remedy(inside: _Inside) -> str:
         return f"look at {names(inside.unknown)} first: the log, the stack, a dump; of all others, none is late"
     if inside.unstarted:
         return "no rank's host is late: look at the GPUs (Xid messages, a kernel without an end), then at the network"
+    if inside.away and inside.view.joined:
+        where = f"see whether {names(inside.away)} {verb(inside.away, 'was', 'were')} started, and where"
+        return f"{where}; other nodes have verdicts of their own"
     if inside.away:
         where = f"read the verdict of the nodes of {names(inside.away)}: somebody may be late there"
         return f"{where}; if nobody is, look at the network"

@@ -342,6 +342,25 @@ def _init() -> Golden:
             ),
             Expected("SL304", (2,), place(SETUP), conclusive=False),
         ),
+        # Of ranks that somebody else starts, one that is not known need not be on another node.
+        "hang-init-joined": (
+            _joined(waiting(0, entering), groups=groups),
+            Expected(
+                "SL310",
+                location=place(INIT),
+                confidence="low",
+                mentions=("ranks 1-3 have not joined on this node", "or not started", "were started, and where"),
+            ),
+        ),
+        "hang-call-joined": (
+            _joined(waiting(0, call()), waiting(1, call()), groups=groups),
+            Expected(
+                "SL310",
+                location=place(LOOP),
+                confidence="low",
+                mentions=("ranks 2 and 3 have not joined on this node", "a process of this node that is not watched"),
+            ),
+        ),
         "hang-new-group": (
             hang(
                 *(waiting(n, *before, making) for n in (0, 1)),
@@ -352,6 +371,10 @@ def _init() -> Golden:
             Expected("SL301", (2,), place(STEP), conclusive=False, mentions=("new_group",)),
         ),
     }
+
+
+def _joined(*ranks: RankFacts, groups: tuple[ProcessGroup, ...]) -> Case:
+    return dataclasses.replace(hang(*ranks, groups=(*groups, world())), world_size=4, origin="joined")
 
 
 def _shapes() -> Golden:
