@@ -102,6 +102,7 @@ def test_what_was_told_of_a_lost_node_is_not_written_a_second_time(tmp_path: Pat
         cast("Any", None),
         cast("Any", nodes),
         Restarts(cast("Any", plan), console),
+        History(cast("Any", plan), {}, kept=False),
     )
     ended = conclusions.conclude(Incident("hang", 0, (), 1.0), WorkerGroup(0, 4, 2), Urgent())
     assert ended is lost
