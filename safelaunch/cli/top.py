@@ -204,4 +204,7 @@ def _show(job: Job, every_s: float | None, sort: str) -> None:
     from safelaunch.top.screen import Top
 
     encoding = sys.__stdout__.encoding if sys.__stdout__ is not None else None
-    Top(job, lambda: Replay(job.folders), every_s, sort, bars(encoding)).run(mouse=False)
+    screen = Top(job, lambda: Replay(job.folders), every_s, sort, bars(encoding))
+    screen.run(mouse=False)
+    if screen.fault is not None:
+        raise screen.fault

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from safelaunch.model import WorkerProcess
 from safelaunch.top.folder import Folder, how, number
-from safelaunch.top.picture import Mood, Notice, Picture, Row
+from safelaunch.top.picture import Mood, Notice, Picture, Row, one_each
 from safelaunch.top.ranks import Ranks
 
 KILLED = "has left no result, and no process that is seen here: it was killed, or runs in another container"
@@ -22,8 +22,8 @@ class Job:
     """
 
     def __init__(self, folders: Sequence[Folder]) -> None:
-        self.folders = folders
-        self._ranks = [Ranks(one) for one in folders]
+        self.folders = current(folders)
+        self._ranks = [Ranks(one) for one in self.folders]
 
     def poll(self) -> None:
         """Read what is new."""
@@ -53,7 +53,7 @@ class Job:
             first.script,
             self._state(),
             elapsed(self.folders),
-            tuple(rows),
+            one_each(rows),
             notices(self.folders),
             tuple(dict.fromkeys(missing)),
             self.over,
@@ -72,6 +72,16 @@ class Job:
         asked = ", asked to stop" if os.path.exists(os.path.join(folder.path, "stop")) else ""
         restarts = len(folder.attempts.groups) - 1
         return f"runs{f' (attempt {folder.group.attempt})' if restarts else ''}{asked}"
+
+
+def current(folders: Sequence[Folder]) -> list[Folder]:
+    """The folders in the order of their starts, without those of a run of the same name that was over before the latest
+    of them: a job that was requeued may keep its name."""
+    for one in folders:
+        one.poll()
+    latest = max((one.started for one in folders), default=0.0)
+    kept = [one for one in folders if one.result is None or one.started + elapsed([one]) >= latest]
+    return sorted(kept or folders, key=lambda one: one.started)
 
 
 def result(folders: Sequence[Folder]) -> str:

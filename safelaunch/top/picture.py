@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -78,6 +79,11 @@ def lateness(row: Row) -> tuple[float, ...]:
         -(row.loading or 0.0),
         row.rank,
     )
+
+
+def one_each(rows: Iterable[Row]) -> tuple[Row, ...]:
+    """A row for each rank, the last one: in a run that was started again under its name, that of the later start."""
+    return tuple({row.rank: row for row in rows}.values())
 
 
 SORTS = {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import struct
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,7 +21,7 @@ from safelaunch.top.gpus import Gpus
 from safelaunch.top.picture import Mood, Row
 from safelaunch.top.words import span
 from safelaunch.watch.lateness import LEAST_S, SHARE
-from safelaunch.watch.meetings import Interval, Meetings, sums
+from safelaunch.watch.meetings import Arrival, Interval, Meetings, sums
 from safelaunch.watch.pace import Pace, count_of
 
 LOAD_S = 2.0  # how often /proc is read
@@ -96,17 +98,22 @@ class Ranks:
             return
         calls = {}
         for one in alive:
-            found = reader.pulse(one.local_rank, one.pid)
-            if found is None:
-                continue
-            self._pulses[one.rank] = found
-            self._entries[one.rank] = reader.latest(one.local_rank, one.pid) if found.begun > found.ended else None
-            self._paces.setdefault(one.rank, Pace()).poll({one.rank: found}, now)
-            seen = reader.arrivals(one.local_rank, one.pid, self._meetings.last(one.rank))
-            calls[one.rank] = arrivals(one, seen)
+            with contextlib.suppress(struct.error):  # there is no such slot: a run can have anything written down
+                calls[one.rank] = self._read_rank(one, reader, now)
         self._intervals.extend(self._meetings.add(calls))
         while self._intervals and self._intervals[0].t < now - WINDOW_S:
             self._intervals.popleft()
+
+    def _read_rank(self, worker: WorkerProcess, reader: Reader, now: float) -> list[Arrival]:
+        """Take in the pulse of a rank; returns what is new in its record of calls."""
+        rank, slot = worker.rank, (worker.local_rank, worker.pid)
+        found = reader.pulse(*slot)
+        if found is None:
+            return []
+        self._pulses[rank] = found
+        self._entries[rank] = reader.latest(*slot) if found.begun > found.ended else None
+        self._paces.setdefault(rank, Pace()).poll({rank: found}, now)
+        return arrivals(worker, reader.arrivals(*slot, self._meetings.last(rank)))
 
     def _opened(self, path: str) -> Reader | None:
         if not path:

@@ -11,7 +11,7 @@ from typing import Any
 from safelaunch import regular
 from safelaunch.top.folder import Attempts, Event, Folder, Told, ended, gpu_of, listed, number
 from safelaunch.top.job import elapsed, notices, result
-from safelaunch.top.picture import Picture, Row
+from safelaunch.top.picture import Picture, Row, one_each
 
 NOT_KEPT = "a replay: steps are those of the latest incident; step times, CPU, memory and GPU use are not kept"
 MOMENTS = ("exit", "verdict", "signal", "preflight", "incident")  # events at which something changes
@@ -57,7 +57,7 @@ class Replay:
             first.script,
             result(self._folders) if last else "is replayed",
             elapsed(self._folders) if last else max(until - started, 0.0),
-            tuple(rows),
+            one_each(rows),
             shown,
             (NOT_KEPT,),
             True,

@@ -133,10 +133,9 @@ class Top(App[None]):
 
     CSS = """
     Screen { background: ansi_default; color: ansi_default; overflow: hidden; }
-    Static { height: auto;  }
+    Static { height: auto; }
     #titles { height: 1; }
-    #ranks { height: 1fr; border: none; padding: 0; background: ansi_default; scrollbar-size: 1 1;
-              }
+    #ranks { height: 1fr; border: none; padding: 0; background: ansi_default; scrollbar-size: 1 1; }
     #ranks > .option-list--option { padding: 0; background: ansi_default; color: ansi_default; }
     #ranks > .option-list--option-highlighted, #ranks:focus > .option-list--option-highlighted
         { padding: 0; background: ansi_default; color: ansi_default; }
@@ -164,6 +163,7 @@ class Top(App[None]):
         self._source = source
         self._end = end
         self._replay: Replay | None = None
+        self.fault: Exception | None = None  # of our own, which has ended the screen
         self._every_s = every_s
         self._used: list[tuple[float, float]] = []  # when the latest pictures were taken, by the clock and in CPU time
         self._sort = sort
@@ -193,7 +193,15 @@ class Top(App[None]):
 
     def _look(self) -> None:
         if self._replay is None:
-            self._source.poll()
+            self._guarded(self._source.poll)
+
+    def _guarded(self, act: Callable[[], None]) -> None:
+        """A fault of ours ends the screen, and is told behind it, as those of other commands are."""
+        try:
+            act()
+        except Exception as error:
+            self.fault = self.fault or error
+            self.exit()
 
     def on_resize(self) -> None:
         self._draw()
@@ -206,7 +214,7 @@ class Top(App[None]):
             if now[1] - used > MOST_CPU * (now[0] - clock):
                 return
         self._used = [*self._used[-2:], now]
-        self._take()
+        self._guarded(self._take)
 
     def _take(self) -> None:
         before, self._picture = self._picture, (self._replay or self._source).picture()

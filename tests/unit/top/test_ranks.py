@@ -204,3 +204,29 @@ def test_how_busy_the_gpus_of_ranks_are(tmp_path: Path, monkeypatch: pytest.Monk
 
     assert gpus.names == {0: "0", 1: "1", 2: "2"}
     assert gpus.busy.keys() == {0, 1, 2}
+
+
+def test_of_a_job_that_was_started_again_under_its_name_the_last_one_is_shown(tmp_path: Path) -> None:
+    before = Run(tmp_path / "job" / "node-a", ranks=4).start().begin(pid=4711)
+    before.write("result.json", {"exit_code": 75, "elapsed_s": 60.0})
+    after = Run(tmp_path / "job" / "node-a.2", ranks=2, time=before.time + 600).start().begin()
+    after.write("result.json", {"exit_code": 0, "elapsed_s": 60.0})
+    job = Job([Folder(str(one.path)) for one in (after, before)])
+    job.poll()
+
+    picture = job.picture()
+    assert (picture.state, len(picture.rows)) == ("has ended well", 2)
+
+
+def test_two_nodes_that_say_the_same_rank_have_one_row(tmp_path: Path) -> None:
+    nodes = [Run(tmp_path / "job" / name, ranks=2).start().begin() for name in ("node-a", "node-b")]
+    job = Job([Folder(str(one.path)) for one in nodes])
+    job.poll()
+
+    assert [row.rank for row in job.picture().rows] == [0, 1]
+
+
+def test_a_slot_that_is_not_there_is_no_fault(tmp_path: Path) -> None:
+    run = Run(tmp_path / "r1").start().begin(local_rank=10**9)
+
+    assert {row.doing for row in looked(run)[1].values()} == {"starting"}

@@ -233,3 +233,21 @@ def test_more_ranks_than_lines_can_be_scrolled() -> None:
         await until(pilot, lambda: any(line.split()[:1] == ["299"] for line in seen(top)))
 
     drive(Fixed(replace(Fixed().shown, rows=rows)), acts)
+
+
+def test_a_fault_of_ours_ends_the_screen_and_is_kept() -> None:
+    source = Fixed()
+    fault = RuntimeError("ours")
+
+    def poll() -> None:
+        raise fault
+
+    source.poll = poll  # type: ignore[method-assign]
+    top = Top(source, no_end, 0.2, "late", table.BARS)
+
+    async def run() -> None:
+        async with top.run_test() as pilot:
+            await until(pilot, lambda: top.fault is not None)
+
+    asyncio.run(run())
+    assert top.fault is fault
