@@ -40,7 +40,7 @@ options:
   --color WHEN     of --plain: auto (the default), always or never
   -h, --help       show this text
 
-keys: arrows, enter stacks of a rank, d evidence of all ranks (as `safelaunch attach` takes it), s sort, n notices, left
+keys: arrows, enter stacks of a rank, d evidence of all ranks (`safelaunch dump`), s sort, n notices, left
 and right through a replay, q quit
 
 columns: ! a rank that is to blame, ~ one that is late; time of a step (>: the present one takes longer), and of those

@@ -61,6 +61,7 @@ class Attempts:
     owner: int | None = None  # whose files the ranks' are; None where they are ours
     begun: float = 0.0  # when the latest of them began
     notices: list[Notice] = field(default_factory=list)
+    progress: tuple[int, float] | None = None  # step of the slowest rank, and seconds of each, when they were told last
 
     def take(self, event: Event) -> None:
         """One event more. One that is none of ours, or not as it should be, changes nothing."""
@@ -78,6 +79,7 @@ class Attempts:
         if self.groups:
             self._say(event, "note", f"attempt {group.attempt} begins")
         self.groups.append(group)
+        self.progress = None
         del self.groups[:-KEPT]
         self.begun = event.time
 
@@ -102,6 +104,14 @@ class Attempts:
     def _on_verdict(self, event: Event) -> None:
         self._say(event, "error", f"{event.fields['code']}: {event.fields['summary']}")
 
+    def _on_notice(self, event: Event) -> None:
+        self._say(event, "warning", f"{event.fields['code']}: {event.fields['summary']}")
+
+    def _on_progress(self, event: Event) -> None:
+        step, each = number(event.fields["step"]), number(event.fields["step_s"])
+        if step is not None and each is not None:
+            self.progress = int(step), each
+
     def _on_signal(self, event: Event) -> None:
         self._say(event, "warning", f"{event.fields['signal']} has come to safelaunch")
 
@@ -111,6 +121,33 @@ class Attempts:
     def _on_cold(self, event: Event) -> None:
         if event.fields.get("reason"):
             self._say(event, "note", f"cold start: {event.fields['reason']}")
+
+
+USED = {name.removeprefix("_on_") for name in vars(Attempts) if name.startswith("_on_")}
+
+
+class Tail:
+    """A file of events, as it grows.
+
+    Args:
+        path: of the file.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._offset = 0
+        self._part = b""
+
+    def new(self, owner: int) -> Iterator[Event]:
+        """The events that have come since the last look; none where there is no such file of that user."""
+        with contextlib.suppress(OSError), open(regular.descriptor(self._path, owner), "rb") as file:
+            file.seek(self._offset)
+            while data := file.read(CHUNK):
+                self._offset += len(data)
+                *lines, self._part = (self._part + data).split(b"\n")
+                if len(self._part) > MOST:
+                    self._part = b""  # no line of ours
+                yield from events(lines)
 
 
 class Folder:
@@ -132,8 +169,7 @@ class Folder:
         self.told: dict[str, Told] = {}
         self.result: dict[str, Any] | None = None
         self._seen_until, self._is_seen = 0.0, False  # whether a process of the run is among those of this machine
-        self._offset = 0
-        self._part = b""
+        self._tails = [Tail(os.path.join(path, name)) for name in ("agent.jsonl", "events.jsonl")]
         self._stamps: dict[str, tuple[int, int]] = {}
         self._read_start()
 
@@ -209,8 +245,7 @@ class Folder:
         with contextlib.suppress(OSError):
             if self._changed("run.json"):
                 self._read_start()
-        with contextlib.suppress(OSError):
-            self._read_events()
+        self._read_events()
         with contextlib.suppress(OSError):
             self._read_incidents()
         if self.result is None and self._changed("result.json"):
@@ -224,21 +259,12 @@ class Folder:
             self.start = said if isinstance(said, dict) else self.start
 
     def _read_events(self) -> None:
-        opened = regular.descriptor(os.path.join(self.path, "agent.jsonl"), self.owner)
-        with open(opened, "rb") as file:
-            while True:
-                file.seek(self._offset)
-                data = file.read(CHUNK)
-                if not data:
-                    return
-                self._offset += len(data)
-                *lines, self._part = (self._part + data).split(b"\n")
-                if len(self._part) > MOST:
-                    self._part = b""  # no line of ours
-                for event in events(lines):
+        for tail in self._tails:
+            for event in tail.new(self.owner):
+                if event.name in USED:
                     self.events.append(event)
                     self.attempts.take(event)
-                del self.events[:-KEPT]
+        del self.events[:-KEPT]
 
     def _read_incidents(self) -> None:
         names = [name for name in os.listdir(self.path) if name.startswith("incident-") and name[9:].isdecimal()]
@@ -254,8 +280,9 @@ class Folder:
         with contextlib.suppress(ShapeError):
             verdict = checked(Verdict, said)
             at = self._stamps[path][0] / 1e9
-            if incident in self.told:  # it counts from the first word
-                at = min(at, self.told[incident].time)
+            before = self.told.get(incident)
+            if before is not None and before.verdict.code == verdict.code:  # it counts from the first word
+                at = min(at, before.time)
             self.told[incident] = Told(at, verdict, file == "verdict.json", os.path.join(self.path, incident))
 
     def _changed(self, name: str) -> bool:

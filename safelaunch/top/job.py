@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from safelaunch.model import WorkerProcess
 from safelaunch.top.folder import Folder, how, number
 from safelaunch.top.picture import Mood, Notice, Picture, Row, one_each
-from safelaunch.top.ranks import Ranks
+from safelaunch.top.ranks import Ranks, is_there
 
 KILLED = "has left no result, and no process that is seen here: it was killed, or runs in another container"
 
@@ -40,6 +40,10 @@ class Job:
     def workers(self) -> list[WorkerProcess]:
         """The ranks of this node that run."""
         return [one for folder in self.folders if folder.group is not None for one in folder.group.alive]
+
+    def run_here(self) -> str:
+        """The folder of the node on which this runs; empty where none of its ranks is here."""
+        return next((one.path for one in self.folders if one.group and any(map(is_there, one.group.alive))), "")
 
     def picture(self) -> Picture:
         """What there is to show now."""

@@ -29,17 +29,16 @@ def stacks_of(worker: WorkerProcess) -> str:
     return stack_text(case.facts(outside, {found.source: found}))
 
 
-def dump(worker: WorkerProcess, folder: str) -> str:
-    """What `safelaunch attach` says of all ranks of this node; it takes some seconds.
+def dump(run: str) -> str:
+    """What `safelaunch dump` says of all ranks of this node; it takes some seconds.
 
     Args:
-        worker: one of them.
-        folder: for the evidence; it must not exist.
+        run: the folder of their run, in which the evidence goes.
     """
     # Not by -m: what lies in the working directory is not to come before our own modules.
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     program = f"import sys; sys.path[0] = {package!r}; from safelaunch.__main__ import main; main()"
-    command = [sys.executable, "-c", program, "attach", "--color", "never", "--output", folder, str(worker.pid)]
+    command = [sys.executable, "-c", program, "dump", "--color", "never", run]
     try:
         done = subprocess.run(
             command,

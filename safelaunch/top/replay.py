@@ -13,8 +13,11 @@ from safelaunch.top.folder import Attempts, Event, Folder, Told, ended, gpu_of, 
 from safelaunch.top.job import elapsed, notices, result
 from safelaunch.top.picture import Picture, Row, one_each
 
-NOT_KEPT = "a replay: steps are those of the latest incident; step times, CPU, memory and GPU use are not kept"
-MOMENTS = ("exit", "verdict", "signal", "preflight", "incident")  # events at which something changes
+NOT_KEPT = (
+    "a replay: steps are those of the latest incident, or what the slowest rank had made by a minute; "
+    "CPU, memory and GPU use are not kept"
+)
+MOMENTS = ("exit", "verdict", "notice", "progress", "signal", "preflight")  # events at which something changes
 MOST = 64 << 20  # bytes of a case
 
 
@@ -27,7 +30,8 @@ class Replay:
 
     def __init__(self, folders: Sequence[Folder]) -> None:
         self._folders = folders
-        times = {time for one in folders for time in moments(one.events)}
+        self._events = [sorted(one.events, key=lambda event: event.time) for one in folders]
+        times = {time for events in self._events for time in moments(events)}
         times |= {told.time for one in folders for told in one.told.values()}
         self._times = [*sorted(times), float("inf")]  # the last one is the end
         self._cases: dict[str, dict[int, dict[str, Any]]] = {}
@@ -42,9 +46,9 @@ class Replay:
         until = self._times[self.place]
         last = self.place == len(self._times) - 1
         rows: list[Row] = []
-        for folder in self._folders:
+        for folder, events in zip(self._folders, self._events, strict=True):
             attempts = folder.no_attempts()
-            for event in folder.events:
+            for event in events:
                 if event.time <= until:
                     attempts.take(event)
             rows += self._rows(folder, attempts, until)
@@ -85,7 +89,7 @@ class Replay:
             host = str(place.get("host") or (os.path.basename(folder.path) if len(self._folders) > 1 else ""))
             doing = "end not known" if until == float("inf") else "runs"
             row = Row(one.rank, host, gpu_of(place), one.pid, doing)
-            row = _as_seen(row, seen.get(one.rank, {}))
+            row = _as_far(_as_seen(row, seen.get(one.rank, {})), attempts.progress)
             if one.exit is not None:
                 row = replace(row, doing=ended(one.exit.code), mood="over")
             if one.rank in culprits or (one.exit is not None and one.exit.code > 0 and not culprits):
@@ -109,6 +113,13 @@ class Replay:
                 pass  # it is shown as far as it is known
             self._cases[incident] = ranks
         return self._cases[incident]
+
+
+def _as_far(row: Row, progress: tuple[int, float] | None) -> Row:
+    """A row with what was told each minute of the slowest rank, where nothing later is known."""
+    if progress is None or (row.step is not None and row.step > progress[0]):
+        return row
+    return replace(row, step=progress[0], unit="step", each=progress[1])
 
 
 def moments(events: Sequence[Event]) -> Iterator[float]:

@@ -58,6 +58,8 @@ class Source(Protocol):
 
     def workers(self) -> list[WorkerProcess]: ...
 
+    def run_here(self) -> str: ...
+
 
 def content(shown: Iterable[table.Parts], style: str = "") -> Content:
     """Lines for a widget, with a style beside their own: the one door of this screen. No text is read as markup."""
@@ -296,15 +298,13 @@ class Top(App[None]):
             self.bell()
 
     def action_dump(self) -> None:
-        """The evidence of all ranks of this node, into a folder."""
-        workers = self._living()
-        if not workers:
+        """The evidence of all ranks of this node, into a folder of the run's."""
+        run = self._source.run_here()
+        if not run:
             self.bell()
             return
-        folder = os.path.abspath(f"top-{workers[0].pid}-{time.strftime('%Y%m%d-%H%M%S')}")
-        self.push_screen(
-            Text(f"evidence of all ranks, into {folder}", functools.partial(looks.dump, workers[0], folder))
-        )
+        title = f"evidence of all ranks, at {time.strftime('%H:%M:%S')}"
+        self.push_screen(Text(title, functools.partial(looks.dump, run)))
 
     def _living(self) -> list[WorkerProcess]:
         return self._source.workers() if self._replay is None else []

@@ -54,7 +54,8 @@ class Run:
     def event(self, name: str, **fields: Any) -> None:
         """Something happens, a second later."""
         self.time += 1
-        with (self.path / "agent.jsonl").open("a") as file:
+        of_programs = name in ("notice", "progress")
+        with (self.path / ("events.jsonl" if of_programs else "agent.jsonl")).open("a") as file:
             file.write(json.dumps({"event": name, "time": self.time, "t": self.time, **fields}) + "\n")
 
     def write(self, name: str, document: Mapping[str, Any]) -> None:

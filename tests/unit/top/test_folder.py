@@ -167,3 +167,15 @@ def test_what_a_user_has_led_elsewhere_is_not_shown(tmp_path: Path) -> None:
 
     assert job.picture().notices == ()
     assert "secret" not in looks.kept(str(run.path / "incident-0"), 1)
+
+
+def test_what_has_no_incident_is_told_too(tmp_path: Path) -> None:
+    run = Run(tmp_path / "r1").start().begin()
+    run.event("notice", code="SL233", summary="rank 1 brings 8 elements, its peers 16")
+    run.event("notice", code="SL301", summary="rank 1 sleeps, and 2 peers wait for it")
+    run.tell(0, verdict(), "notice")
+    job = Job([Folder(str(run.path))])
+    job.poll()
+
+    told = [one.text for one in job.picture().notices]
+    assert told == ["SL233: rank 1 brings 8 elements, its peers 16", "SL301: rank 1 sleeps, and 2 peers wait for it"]

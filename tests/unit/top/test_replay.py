@@ -89,3 +89,16 @@ def test_the_stacks_of_an_incident_are_found(tmp_path: Path) -> None:
 
     assert told is not None
     assert Path(told.folder) == run.path / "incident-0"
+
+
+def test_steps_are_known_by_the_minute(tmp_path: Path) -> None:
+    run = Run(tmp_path / "r1").start().begin()
+    run.event("progress", step=120, furthest=121, step_s=0.5)
+    run.event("progress", step=240, furthest=240, step_s=0.25)
+    run.event("progress", step="x", furthest=240, step_s=0.25)
+    replay = of(run)
+
+    replay.move(-1)
+    assert {(row.step, row.each) for row in replay.picture().rows} == {(240, 0.25)}
+    replay.move(-2)
+    assert {(row.step, row.each) for row in replay.picture().rows} == {(120, 0.5)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -42,6 +41,9 @@ class Fixed:
 
     def workers(self) -> list[WorkerProcess]:
         return [WorkerProcess(row.rank, row.rank, row.pid, 1, "/rank") for row in self.shown.rows]
+
+    def run_here(self) -> str:
+        return "/runs/r1"
 
 
 def no_end() -> Replay:
@@ -152,18 +154,15 @@ def test_stacks_are_taken_from_outside_alone(monkeypatch: pytest.MonkeyPatch) ->
     assert folders == [""]  # with one, a signal would ask the rank
 
 
-def test_evidence_of_all_is_another(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    asked: list[str] = []
-    monkeypatch.setattr(looks, "dump", lambda worker, folder: asked.append(folder) or f"looked at {worker.pid}")
+def test_evidence_of_all_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looks, "dump", lambda run: f"looked at {run}")
 
     async def acts(top: Top, pilot: Pilot[None]) -> None:
         await pilot.press("d")
-        await until(pilot, lambda: seen(top)[1] == "looked at 1000")
+        await until(pilot, lambda: seen(top)[1] == "looked at /runs/r1")
         assert isinstance(top.screen, Text)
 
     drive(Fixed(), acts)
-    assert os.path.dirname(asked[0]) == str(tmp_path)
 
 
 def test_what_strangers_wrote_is_neither_markup_nor_control() -> None:
