@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import importlib.util
 import os
+import re
 import shutil
 import sys
 import time
@@ -52,6 +54,7 @@ exit codes: 0 shown; 2 misuse, or there is no such run
 
 LEAST_S, MOST_S = 0.2, 3600.0
 LOOK_S, PART_S = 2.0, 0.5
+TEXTUAL = (8, 2)  # with the themes that use the terminal's own colours, as pyproject.toml has it
 
 
 def run(argv: list[str]) -> int:
@@ -62,8 +65,8 @@ def run(argv: list[str]) -> int:
         return codes.EXIT_OK
     every_s = _seconds(arguments.every)
     screen = not arguments.plain and _is_terminal(os.environ)
-    if screen and importlib.util.find_spec("textual") is None:
-        raise misuse("the full screen needs the package textual", "pip install 'safelaunch[top]', or say --plain")
+    if screen and (lacking := _lacking()):
+        raise misuse(f"the full screen needs {lacking}", "pip install 'safelaunch[top]', or say --plain")
     job = Job([_folder(one) for one in chosen(arguments.run, os.environ)])
     job.poll()
     if screen:
@@ -152,6 +155,15 @@ def _is_terminal(environ: Mapping[str, str]) -> bool:
     """Whether there is a terminal to draw on: textual draws on the standard error."""
     streams = (sys.__stdin__, sys.__stdout__, sys.__stderr__)
     return environ.get("TERM", "") not in ("", "dumb") and all(one is not None and one.isatty() for one in streams)
+
+
+def _lacking() -> str:
+    """What is missing to draw; empty where nothing is."""
+    if importlib.util.find_spec("textual") is None:
+        return "the package textual"
+    found = importlib.metadata.version("textual")
+    numbers = tuple(int(number) for number in re.findall(r"\d+", found)[:2])
+    return "" if numbers >= TEXTUAL else f"textual {'.'.join(map(str, TEXTUAL))} or later, and this is {found}"
 
 
 def _seconds(text: str) -> float | None:

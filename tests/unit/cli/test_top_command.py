@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 from pathlib import Path
@@ -97,3 +98,15 @@ def test_help_names_all_ways_to_sort(capsys: pytest.CaptureFixture[str]) -> None
     assert top.run(["--help"]) == 0
     said = capsys.readouterr().out
     assert [name for name in top.SORTS if name not in said] == []
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_library_that_is_too_old_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("textual")
+    monkeypatch.setattr(top, "_is_terminal", lambda _environ: True)
+    monkeypatch.setattr(importlib.metadata, "version", lambda _name: "0.89.1")
+
+    with pytest.raises(SafelaunchError, match="textual 8.2 or later, and this is 0.89.1") as caught:
+        top.run([])
+
+    assert caught.value.diagnostic.remedy == "pip install 'safelaunch[top]', or say --plain"
