@@ -106,7 +106,7 @@ def test_a_library_that_is_too_old_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(top, "_is_terminal", lambda _environ: True)
     monkeypatch.setattr(importlib.metadata, "version", lambda _name: "0.89.1")
 
-    with pytest.raises(SafelaunchError, match="textual 8.2 or later, and this is 0.89.1") as caught:
+    with pytest.raises(SafelaunchError, match=r"textual 8\.2 or later, and this is 0\.89\.1") as caught:
         top.run([])
 
     assert caught.value.diagnostic.remedy == "pip install 'safelaunch[top]', or say --plain"
