@@ -233,7 +233,7 @@ def test_a_hang_that_ends_by_itself_is_told_so(tmp_path: Path, free_port: int) -
     ended = run(tmp_path, PYTHON, JOINS, "spawn", "late", free_port)
 
     assert ended.code == 0
-    assert "rank 1 sleeps in misbehave" in ended.err
+    assert "rank 1 sleeps in wait_for" in ended.err
     assert "progress returned" in ended.err
     assert [verdict["kind"] for verdict in ended.read("result.json")["verdicts"]] == ["slow"]
 
@@ -280,11 +280,12 @@ def test_a_launch_of_ours_below_it_takes_over(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_what_outlives_the_command_is_left_alone(tmp_path: Path, free_port: int) -> None:
-    daemon = f"nohup setsid {PYTHON} {JOINS} spawn late {free_port} >out 2>&1 </dev/null"
+    daemon = f"nohup setsid {PYTHON} {JOINS} spawn outlives {free_port} >out 2>&1 </dev/null"
     script = f"{daemon} & while ! ls run/*/run.json; do sleep 0.2; done >/dev/null 2>&1"
     ended = run(tmp_path, "bash", "-c", script, options=("--run-dir", "run"))
 
     assert (ended.code, ended.err) == (0, "")
+    (tmp_path / "go").touch()
     until = time.monotonic() + 60
     while (tmp_path / "out").read_text() != "done\n" and time.monotonic() < until:
         time.sleep(0.1)
