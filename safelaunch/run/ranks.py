@@ -112,6 +112,17 @@ def listener(
     return Listener(watchers, console)
 
 
+def of_others(path: str, console: Console) -> Listener:
+    """What is listened to of ranks that somebody else starts: their settings are not ours to judge, nor is the order of
+    their GPUs.
+
+    Args:
+        path: the black box.
+        console: of the job.
+    """
+    return Listener({"tensors": RankTensors(_calls_of(path))}, console)
+
+
 class Hearing:
     """Tells what follows from what the ranks say of themselves, unless the lint has told it already.
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -231,7 +233,7 @@ def test_a_hang_that_ends_by_itself_is_told_so(tmp_path: Path, free_port: int) -
     ended = run(tmp_path, PYTHON, JOINS, "spawn", "late", free_port)
 
     assert ended.code == 0
-    assert "rank 1 sleeps in misbehave" in ended.err
+    assert "rank 1 sleeps in wait_for" in ended.err
     assert "progress returned" in ended.err
     assert [verdict["kind"] for verdict in ended.read("result.json")["verdicts"]] == ["slow"]
 
@@ -278,11 +280,12 @@ def test_a_launch_of_ours_below_it_takes_over(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_what_outlives_the_command_is_left_alone(tmp_path: Path, free_port: int) -> None:
-    daemon = f"nohup setsid {PYTHON} {JOINS} spawn late {free_port} >out 2>&1 </dev/null"
+    daemon = f"nohup setsid {PYTHON} {JOINS} spawn outlives {free_port} >out 2>&1 </dev/null"
     script = f"{daemon} & while ! ls run/*/run.json; do sleep 0.2; done >/dev/null 2>&1"
     ended = run(tmp_path, "bash", "-c", script, options=("--run-dir", "run"))
 
     assert (ended.code, ended.err) == (0, "")
+    (tmp_path / "go").touch()
     until = time.monotonic() + 60
     while (tmp_path / "out").read_text() != "done\n" and time.monotonic() < until:
         time.sleep(0.1)
@@ -303,3 +306,61 @@ def test_ranks_that_join_are_watched_by_one_process_that_ends_with_them(
     assert run_dir is not None
     assert json.loads((run_dir / "incident-0" / "verdict.json").read_text())["culprit_ranks"] == [1]
     assert len(list((tmp_path / "safelaunch_runs").iterdir())) == 1
+
+
+# ------------------------------------------------------------------------------------------------ on a terminal
+
+
+class Terminal:
+    """An interactive shell on a terminal of its own."""
+
+    def __init__(self, cwd: Path) -> None:
+        self.said = ""
+        self.pid, self._descriptor = pty.fork()
+        if self.pid == 0:
+            os.chdir(cwd)
+            os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], environment(PS1="$ ", TERM="dumb"))
+
+    def type(self, text: str, *, until: str) -> str:
+        """Type something, and wait for an answer; returns what was said since."""
+        os.write(self._descriptor, text.encode())
+        before = len(self.said)
+        while until not in self.said[before:]:
+            self.said += os.read(self._descriptor, 4096).decode()
+        return self.said[before:]
+
+    def close(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        os.close(self._descriptor)
+        os.waitpid(self.pid, 0)
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    shell = Terminal(tmp_path)
+    yield shell
+    shell.close()
+
+
+EXEC = " ".join([*SAFELAUNCH, "exec", "--"])
+
+
+def test_a_terminal_stops_continues_and_interrupts_it(terminal: Terminal) -> None:
+    terminal.type(f"{EXEC} sh -c 'echo re''ady; sleep 60'\n", until="ready")
+    assert "Stopped" in terminal.type("\x1a", until="$ ")
+    terminal.type("fg\n", until="sleep 60")
+    terminal.type("\x03", until="$ ")
+
+    assert "code=130" in terminal.type("echo co''de=$?\n", until="code=1")
+
+
+def test_a_command_that_a_terminal_does_not_stop_goes_on(terminal: Terminal) -> None:
+    terminal.type(f"{EXEC} sh -c 'trap \"\" TSTP; echo re''ady; read line; echo so''on'\n", until="ready")
+
+    assert "Stopped" not in terminal.type("\x1a\n", until="soon")
+
+
+def test_the_terminal_is_the_commands(terminal: Terminal) -> None:
+    show = "import os; print(os.isatty(0), os.isatty(1), os.tcgetpgrp(0) == os.getpgrp(), 'en' + 'd')"
+
+    assert "True True True end" in terminal.type(f'{EXEC} {PYTHON} -c "{show}"\n', until="end")

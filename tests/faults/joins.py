@@ -4,6 +4,7 @@
 imported torch; `environment`: this process is one rank, by its environment.
 """
 
+import glob
 import os
 import signal
 import sys
@@ -52,6 +53,12 @@ def joined() -> None:
     safelaunch.join()
 
 
+def wait_for(pattern: str) -> None:
+    until = time.monotonic() + 80
+    while not glob.glob(pattern) and time.monotonic() < until:
+        time.sleep(0.1)
+
+
 def misbehave(what: str) -> None:
     if what.endswith("raise"):
         raise ValueError("boom at rank 1")
@@ -59,8 +66,10 @@ def misbehave(what: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     if what.endswith("hang"):
         time.sleep(3600)
-    if what == "late":
-        time.sleep(9)
+    if what == "late":  # until it has been told
+        wait_for("safelaunch_runs/*/incident-0/notice.json")
+    if what == "outlives":
+        wait_for("go")
 
 
 if __name__ == "__main__":

@@ -11,21 +11,25 @@ from typing import Any
 from safelaunch import black_box_reader
 from safelaunch.evidence.black_box import leaving
 from safelaunch.launch.joined import Job
-from safelaunch.model import Case, Incident, LaunchPlan, Verdict, WorkerGroup
+from safelaunch.model import Case, Incident, LaunchPlan, Settings, Verdict, WorkerGroup
 from safelaunch.report.verdict import relative
 from safelaunch.run.conclude import Conclusions
 from safelaunch.run.console import Console
 from safelaunch.run.endings import Endings
 from safelaunch.run.exec.ends import ASKED_FOR
+from safelaunch.run.findings import Findings
 from safelaunch.run.hang import Hangs
 from safelaunch.run.history import History
 from safelaunch.run.incidents import Incidents
 from safelaunch.run.job_nodes import JobNodes
 from safelaunch.run.judge import Judge
+from safelaunch.run.ranks import Hearing, of_others
 from safelaunch.run.restarts import Restarts
+from safelaunch.run.slow import Slow
 from safelaunch.run.this_node import ThisNode
 from safelaunch.watch.endings import BUSY_LIMIT_S, EndWatch
 from safelaunch.watch.hang import HangWatch
+from safelaunch.watch.slow import SlowWatch
 
 SETTLE_S, SETTLE_LIMIT_S = 0.15, 0.9  # as in `launch.supervisor`: consequences of a death, and exit codes that are near
 LIVES_ON_S = 3.0  # whoever owns the ranks has ended the others by then, or lets them go on
@@ -42,8 +46,10 @@ class Shared:
     `abort_after` is in seconds, None for never. `path` is that of the black box.
     """
 
+    settings: Settings
     console: Console
     incidents: Incidents
+    findings: Findings
     judge: Judge
     node: ThisNode
     plan: LaunchPlan
@@ -124,6 +130,8 @@ class JobWatch:
             Restarts(shared.plan, console),
             History(shared.plan, os.environ, kept=False),
         )
+        self.slow = Slow(reader, SlowWatch(None), console, shared.incidents, shared.node)
+        self._hearing = Hearing(of_others(shared.path, console), shared.settings, console, shared.findings)
         self._incident: Incident | None = None
         self._urgent: Any = None
         self._concluded_at = 0.0
@@ -166,10 +174,11 @@ class JobWatch:
             self.hangs.ended_well()
         if not self.job.watched or self.job.left or interrupted or not group.alive:
             return None
+        self._hearing.poll(group)
         self._endings.poll(group)
-        if self._endings.pending:
-            return None
-        incident = self.hangs.poll(group)
+        incident = self.hangs.poll(group) if not self._endings.pending else None
+        stalled = incident is not None or self._endings.pending or self.hangs.told is not None
+        self.slow.poll(group, stalled=stalled)
         if incident is not None:
             self._incident = incident
             self._conclude(group)

@@ -74,9 +74,18 @@ class Watch:
         self._interrupted = interrupted
         self._settings, self._plan, self._console, self._end = settings, plan, console, end
         self._joined = Joined(folder, inferred)
-        self._incidents = Incidents(plan.run_dir, console, Findings())
+        self._findings = Findings()
+        self._incidents = Incidents(plan.run_dir, console, self._findings)
         self._shared = Shared(
-            console, self._incidents, Judge(console), ThisNode(), plan, self._joined.black_box, abort_after
+            settings,
+            console,
+            self._incidents,
+            self._findings,
+            Judge(console),
+            ThisNode(),
+            plan,
+            self._joined.black_box,
+            abort_after,
         )
         self._seen = 0  # jobs
         self._watches: list[JobWatch] = []
@@ -192,6 +201,9 @@ class Watch:
         """How many ranks have not ended."""
         return len(self._joined.alive)
 
+    def _slow(self) -> list[Verdict]:
+        return [each for watch in self._all for each in (*watch.hangs.slow, *watch.slow.all_verdicts)]
+
     def _write(self, exit_code: int, verdicts: list[Verdict]) -> None:
         document: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
@@ -206,8 +218,8 @@ class Watch:
             "attempts": to_json([watch.group for watch in self._all]),
             "jobs": [{"meeting": list(w.job.meeting), "world_size": w.job.world_size} for w in self._all],
             "jobs_left_out": self._left_out,
-            "findings": [],
-            "verdicts": to_json([*(each for watch in self._all for each in watch.hangs.slow), *verdicts]),
+            "findings": to_json(self._findings.heard),
+            "verdicts": to_json([*self._slow(), *verdicts]),
             "abandoned_pids": [],
             "spare": False,
         }
