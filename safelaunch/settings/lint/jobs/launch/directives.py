@@ -8,7 +8,7 @@ from functools import partial
 
 from safelaunch.settings.lint.jobs import remark
 from safelaunch.settings.lint.jobs.launch.launchers import Launch
-from safelaunch.settings.lint.jobs.launch.rules import guarded
+from safelaunch.settings.lint.jobs.launch.rules import examples, guarded
 from safelaunch.settings.lint.jobs.launch.scene import Scene
 from safelaunch.settings.lint.jobs.remark import Remark
 
@@ -27,6 +27,10 @@ _USED = re.compile(r"\$\{?(SLURM_(?:GPUS|NTASKS)(?:_PER_(?:NODE|TASK))?)(?:\}|(?
 
 def remarks(scene: Scene, severity: Mapping[str, str]) -> Iterator[Remark]:
     """What both rules find in a file that is submitted as it is; what a script writes has been filled in by it."""
+    if scene.job.kind == "markdown":
+        for example in examples(scene):
+            if example.job.text.lstrip().startswith("#!"):  # the whole file, not a piece of one
+                yield from remarks(example, severity)
     if scene.job.kind == "shell" and scene.asked is not None:
         for rule in (unread_directive, variable_not_set):
             yield from guarded(partial(rule, scene), rule.__name__, scene.job.path, severity)
@@ -79,7 +83,7 @@ def _no_first_line(scene: Scene) -> Iterator[Remark]:
     """Blank lines above `#!`: sbatch refuses such a file."""
     lines = scene.job.lines
     at = next((at for at, text in enumerate(lines, 1) if text.strip()), 1)
-    if at > 1 and lines[at - 1].startswith("#!"):
+    if at > 1 and scene.first == 1 and lines[at - 1].startswith("#!"):
         yield scene.tell(
             "SL250",
             "error",
