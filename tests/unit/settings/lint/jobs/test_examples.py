@@ -82,3 +82,32 @@ def test_variables_of_cuda_that_stay_in_the_shell_are_told(name: str) -> None:
 @pytest.mark.parametrize("line", ["CUDA_VISIBLE_DEVICES=0", "CUDA_HOME=/usr/local/cuda", "CUDA_VERSION=12.4"])
 def test_variables_that_the_job_may_have_had_before_are_not(line: str) -> None:
     assert codes(f"{line}\npython t.py\n", "a.sh") == []
+
+
+_PAIRS = '- name: NCCL_IB_TIMEOUT\n  value: "50"\n- name: NCCL_SOCKET_IFNAME\n  value: eth0\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (_PAIRS, "env.yaml"),
+        (f"Set these:\n\n```yaml\n{_PAIRS}```\n", "README.md"),
+        ('[{"name": "NCCL_IB_TIMEOUT", "value": "50"}]', "env.json"),
+    ],
+)
+def test_a_list_of_variables_alone_is_an_environment(text: str, name: str) -> None:
+    assert codes(text, name) == ["SL213"]
+
+
+def test_a_list_of_parameters_is_none() -> None:
+    assert codes("parameters:\n" + _PAIRS, "a.yaml") == ["SL219"]
+
+
+def test_a_python_that_an_argument_names_starts_a_launcher_too() -> None:
+    text = (
+        'py=$3\nif [ -z "$py" ]; then py=$PYTHON; fi\n'
+        'CMD="$py \\\n    -m torch.distributed.launch --nproc_per_node=2 $1"\n$CMD\n'
+    )
+    assert codes(text, "a.sh") == ["SL248"]
+    assert codes("$PYTHON -m torch.distributed.run --nnodes=2 --nproc-per-node=8 t.py\n", "a.sh") == ["SL249"]
+    assert codes("$RUN -m pytest --nnodes=2 t.py\n", "a.sh") == []
