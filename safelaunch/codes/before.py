@@ -301,8 +301,8 @@ CODES = (
     Code(
         "SL251",
         "variable-not-set",
-        "a launcher gets a variable that Slurm does not set",
-        "settings.lint.jobs.launch.directives:variable_not_set",
+        "a variable is used that Slurm does not set",
+        "settings.lint.jobs.launch.directives:variable_not_set settings.lint.jobs.launch.directives:misspelt_variable",
     ),
     Code("SL252", "broken-line", "a command ends too early", "settings.lint.jobs.launch.usage:broken_line"),
     Code("SL290", "signatures", "a file of signatures cannot be used", "evidence.logs.signatures:load"),

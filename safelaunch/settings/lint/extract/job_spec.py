@@ -34,7 +34,7 @@ _FROM = ("valuefrom", "value_from", "secret", "secretkeyref", "from_secret", "fr
 def read_yaml(text: str, line: int, scope: Scope) -> None:
     """Note what a YAML text sets; see `readers.read_as`."""
     for node in parse(text, line):
-        _walk(node, scope)
+        _document(node, scope)
 
 
 def read_json(text: str, line: int, scope: Scope) -> None:
@@ -42,7 +42,7 @@ def read_json(text: str, line: int, scope: Scope) -> None:
     start = min((at for at in (text.find("{"), text.find("[")) if at >= 0), default=-1)
     found = bracketed(text, start, line + text.count("\n", 0, start)) if start >= 0 else None
     if found:
-        _walk(found[0], scope)
+        _document(found[0], scope)
 
 
 def is_environment(key: str) -> bool:
@@ -52,6 +52,14 @@ def is_environment(key: str) -> bool:
 
 def _snake(key: str) -> str:
     return _HUMPS.sub("_", key).lower().replace("__", "_")
+
+
+def _document(node: Node, scope: Scope) -> None:
+    """A whole document; a list of variables alone is what stands below `env:`, taken out of its file."""
+    if _named_list("", node):
+        _environment(node, scope)
+    else:
+        _walk(node, scope)
 
 
 def _walk(node: Node, scope: Scope) -> None:

@@ -81,3 +81,4 @@ def _block(language: str, margin: str, body: str, line: int, scope: Scope) -> No
         inner = Scope(scope.found, scope)
         inner.path = (*scope.path, scope.found.branch(EXAMPLES))
         read_as(kind, body, line, inner)
+        scope.found.blocks.append((kind, line, line + body.count("\n")))

@@ -48,6 +48,7 @@ class Found:
         self.commands: list[Command] = []
         self.directives: list[tuple[str, str, int]] = []  # the head, such as #SBATCH, what follows it, the line
         self.jobs: list[tuple[str, int]] = []  # scripts with #SBATCH lines that the file writes or submits, their lines
+        self.blocks: list[tuple[str, int, int]] = []  # examples in a text: the kind of each, its first and last line
         self.early: list[tuple[Token, int]] = []  # words and documents in which the shell of the file expands variables
         self.programs = 0  # started so far
         self._all: list[Assignment | None] = []
@@ -70,6 +71,14 @@ class Found:
         for assignment, path in zip(self._all, self._paths, strict=True):
             if assignment is not None:
                 yield assignment, tuple((self._forks[at], at) for at in path if at in self._forks)
+
+    def part(self, first: int, last: int) -> Found:
+        """The commands and directives of these lines alone."""
+        part = Found()
+        part.commands = [command for command in self.commands if first <= command.words[0].line <= last]
+        part.directives = [each for each in self.directives if first <= each[2] <= last]
+        part.early = [each for each in self.early if first <= each[0].line <= last]
+        return part
 
     def unreadable(self, line: int, why: str) -> None:
         """Note that the text from a line on could not be read."""

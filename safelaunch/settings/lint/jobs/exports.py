@@ -18,6 +18,8 @@ from safelaunch.settings.lint.jobs.remark import Edit, Remark, Span
 if TYPE_CHECKING:
     from safelaunch.settings.lint.jobs.look import JobFile
 
+# Variables of CUDA that neither Slurm nor a module sets: an assignment does not change one that is exported.
+_NOBODY_BEFORE = frozenset({"CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_DEVICE_ORDER"})
 _ASSIGNED = re.compile(r"([A-Z][A-Z0-9_]*)\+?=")
 _EXPORTS = frozenset({"export", "declare", "typeset", "readonly"})
 _ALL = re.compile(r"\bset\s+(?:-\w*a|-o\s+allexport)|\bexport\s+[\"']?\$|\bdeclare\s+-\w*x\w*\s+[\"']?\$")
@@ -35,8 +37,9 @@ def not_exported(job: JobFile, scene: Scene) -> Iterator[Remark]:
     An assignment without `export` stays in the shell. `export X =1` exports X as it is, and then complains of `=1`.
     `unset X=1` unsets nothing. What is exported below the last program is too late.
 
-    How it is concluded: by the commands of a shell script. Of assignments, only variables of NCCL, Gloo and torch are
-    looked at that the script neither exports anywhere (`set -a` and `declare -x` count) nor makes use of.
+    How it is concluded: by the commands of a shell script. Of assignments, only variables of NCCL, Gloo and torch, and
+    some of CUDA, are looked at that the script neither exports anywhere (`set -a` and `declare -x` count) nor makes use
+    of.
 
     What to do: write the line that the message names.
     """
@@ -82,7 +85,7 @@ def _kept_in_the_shell(job: JobFile) -> Iterator[Remark]:
     assigned: dict[str, Command] = {}
     for command in job.found.commands:
         match = _ASSIGNED.match(command.words[0].raw) if len(command.words) == 1 else None
-        if match and command.top and catalogue.namespace(match[1]) == "strict":
+        if match and command.top and (catalogue.namespace(match[1]) == "strict" or match[1] in _NOBODY_BEFORE):
             assigned.setdefault(match[1], command)
     for name, command in assigned.items():
         mentioned = len(re.findall(rf"(?<![A-Za-z0-9_]){name}(?![A-Za-z0-9_])", job.text))

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from safelaunch.settings.lint.jobs import remark
+from safelaunch.settings.lint.jobs.launch import environment
 from safelaunch.settings.lint.jobs.launch.launchers import Launch
-from safelaunch.settings.lint.jobs.launch.rules import guarded
+from safelaunch.settings.lint.jobs.launch.rules import examples, guarded
 from safelaunch.settings.lint.jobs.launch.scene import Scene
 from safelaunch.settings.lint.jobs.remark import Remark
 
@@ -22,13 +23,18 @@ _ASKED_BY = {
     "SLURM_NTASKS_PER_NODE": "ntasks-per-node",
     "SLURM_GPUS": "gpus",
 }
+_OF_SLURM = re.compile(r"(?<!\\)\$\{?(SLURMD?_\w+)")
 _USED = re.compile(r"\$\{?(SLURM_(?:GPUS|NTASKS)(?:_PER_(?:NODE|TASK))?)(?:\}|(?![\w:]))")
 
 
 def remarks(scene: Scene, severity: Mapping[str, str]) -> Iterator[Remark]:
     """What both rules find in a file that is submitted as it is; what a script writes has been filled in by it."""
+    if scene.job.kind == "markdown":
+        for example in examples(scene):
+            if example.job.text.lstrip().startswith("#!"):  # the whole file, not a piece of one
+                yield from remarks(example, severity)
     if scene.job.kind == "shell" and scene.asked is not None:
-        for rule in (unread_directive, variable_not_set):
+        for rule in (unread_directive, variable_not_set, misspelt_variable):
             yield from guarded(partial(rule, scene), rule.__name__, scene.job.path, severity)
 
 
@@ -79,7 +85,7 @@ def _no_first_line(scene: Scene) -> Iterator[Remark]:
     """Blank lines above `#!`: sbatch refuses such a file."""
     lines = scene.job.lines
     at = next((at for at, text in enumerate(lines, 1) if text.strip()), 1)
-    if at > 1 and lines[at - 1].startswith("#!"):
+    if at > 1 and scene.first == 1 and lines[at - 1].startswith("#!"):
         yield scene.tell(
             "SL250",
             "error",
@@ -115,6 +121,37 @@ def variable_not_set(scene: Scene) -> Iterator[Remark]:
                     (),
                     f"write {instead}, or add #SBATCH --{_ASKED_BY[name]}",
                     scene.span(word),
+                )
+
+
+def misspelt_variable(scene: Scene) -> Iterator[Remark]:
+    """A batch script takes a variable that Slurm does not have.
+
+    It is empty. Where it is the list for `scontrol show hostnames`, that does no harm: without one, scontrol takes the
+    nodes of the job.
+
+    How it is concluded: the name is a slip of one of Slurm's, the file does not set it, and gives it no default.
+
+    What to do: write the name that the message names.
+    """
+    told: set[str] = set()
+    for number, text in enumerate(scene.job.lines, 1):
+        for match in () if text.lstrip().startswith("#") else _OF_SLURM.finditer(text):
+            name = match[1]
+            if name in told or name in environment.KNOWN:
+                continue
+            told.add(name)
+            brought = rf"(?m)\b{name}(?::?[-=?+]|\+=)|^[^#$\n]*\b(?:for|read|mapfile|readarray)\b[^$\n]*\b{name}\b"
+            instead = "" if re.search(brought, scene.job.text) else environment.meant(name)
+            if instead:
+                harmless = re.search(rf"\bshow\s+hostnames?\s+\$\{{?{name}\b", text)
+                yield scene.tell(
+                    "SL251",
+                    "note" if harmless else "warning",
+                    f"{name} is empty: Slurm has no variable of this name",
+                    ("without a list, scontrol takes the nodes of the job",) if harmless else (),
+                    f"did you mean {instead}?",
+                    remark.find(scene.job.lines, number, name),
                 )
 
 

@@ -110,7 +110,7 @@ def _of(command: Command) -> Launch | None:
                 if texts[after : after + 1] != ("--",):
                     return None
                 after += 1
-        elif _PYTHON.fullmatch(text):
+        elif _PYTHON.fullmatch(text) or (not text.strip(UNKNOWN) and text):
             name, after = _of_python(texts, at)
         if name is not None:
             runner, step = _runner(command, at)

@@ -32,6 +32,9 @@ RULES: tuple[Callable[[Scene], Iterator[Remark]], ...] = (
 )
 
 
+MOST_EXAMPLES = 100  # of one text that are looked at each for itself
+
+
 def scene_of(job: JobFile, installed: Installed) -> Scene:
     """What the rules look at."""
     # The examples of a text are files of their own: what one asks for is not what another one gets.
@@ -39,8 +42,23 @@ def scene_of(job: JobFile, installed: Installed) -> Scene:
     return Scene(job, asked, tuple(launchers.launches(job.found)), installed)
 
 
+def examples(whole: Scene) -> Iterator[Scene]:
+    """The examples of a text that start ranks or ask Slurm for something, each as a file of its own."""
+    job = whole.job
+    lines = {launch.word.line for launch in whole.launches} | {line for _, _, line in job.found.directives}
+    told = [each for each in job.found.blocks if any(each[1] <= line <= each[2] for line in lines)]
+    for kind, first, last in told[:MOST_EXAMPLES]:
+        text = "\n" * (first - 1) + "\n".join(job.lines[first - 1 : last])
+        alone = dataclasses.replace(job, text=text, kind=kind, found=job.found.part(first, last))
+        yield dataclasses.replace(scene_of(alone, whole.installed), first=first)
+
+
 def remarks(scene: Scene, severity: Mapping[str, str]) -> Iterator[Remark]:
     """What all rules find."""
+    if scene.job.kind == "markdown":
+        for example in examples(scene):
+            yield from remarks(example, severity)
+        return
     for rule in RULES:
         yield from guarded(partial(rule, scene), rule.__name__, scene.job.path, severity)
 

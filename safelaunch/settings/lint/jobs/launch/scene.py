@@ -20,12 +20,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scene:
-    """The file, what its #SBATCH lines ask for (None without such lines), and the launchers that it calls."""
+    """The file, what its #SBATCH lines ask for (None without such lines), and the launchers that it calls.
+
+    `first` is its first line, which for an example in a text is another one than the first.
+    """
 
     job: JobFile
     asked: Asked | None
     launches: tuple[Launch, ...]
     installed: Installed
+    first: int = 1
 
     @property
     def several_nodes(self) -> bool:

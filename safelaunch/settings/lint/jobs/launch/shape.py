@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from safelaunch.settings.lint.extract.words import UNKNOWN
+from safelaunch.settings.lint.jobs.launch.launchers import Launch
 from safelaunch.settings.lint.jobs.launch.scene import Scene
 from safelaunch.settings.lint.jobs.remark import Remark
 from safelaunch.sizes import plural
+
+_EACH = re.compile(r"--n?tasks-per-node[= ](\S+)")
+_JOB_EACH = re.compile(r"""["']?\$\{?SLURM_N?TASKS_PER_NODE\b""")
+_JOB_ALL = re.compile(r"""(?:--ntasks[= ]|-n ?)["']?\$\{?SLURM_N(?:TASKS|PROCS)\b""")
 
 
 def ranks_and_gpus(scene: Scene) -> Iterator[Remark]:
@@ -154,8 +160,9 @@ def ranks_multiplied(scene: Scene) -> Iterator[Remark]:
         if launch.runner != "srun" or launch.step is None or launch.name == "deepspeed":
             continue
         step = launch.step
-        if "ntasks-per-node" in step or "ntasks" in step:
-            tasks = _tasks_of(scene, launch.step.number("ntasks"), step.number("ntasks-per-node"))
+        own = ("ntasks-per-node" in step or "ntasks" in step) and not _as_the_job(launch)
+        if own:
+            tasks = _tasks_of(scene, step.number("ntasks"), step.number("ntasks-per-node"))
         else:
             tasks = scene.asked.tasks_per_node if scene.asked else None
         if tasks is None or tasks < 2 or launch.number("nproc-per-node") == 1:
@@ -163,7 +170,6 @@ def ranks_multiplied(scene: Scene) -> Iterator[Remark]:
         ranks = launch.text("nproc-per-node") or ""
         each = f"{plural(tasks * int(ranks), 'rank')}" if ranks.isdecimal() else f"{tasks} times the ranks"
         asked = scene.asked
-        own = "ntasks" in step or "ntasks-per-node" in step
         line = 0 if own or asked is None else asked.line("ntasks-per-node", "ntasks")
         yield scene.tell(
             "SL245",
@@ -173,6 +179,13 @@ def ranks_multiplied(scene: Scene) -> Iterator[Remark]:
             f"write srun --ntasks-per-node=1 {' '.join(_after_srun(scene.source(launch)))}".rstrip(),
             scene.span(launch.word),
         )
+
+
+def _as_the_job(launch: Launch) -> bool:
+    """Whether srun starts as many tasks a node as the job has: it is given the variables that Slurm sets."""
+    before = " ".join(word.raw for word in launch.command.words[: launch.at])
+    each = _EACH.search(before)
+    return bool(_JOB_EACH.match(each[1]) if each else _JOB_ALL.search(before))
 
 
 def _tasks_of(scene: Scene, ntasks: int | None, each: int | None) -> int | None:

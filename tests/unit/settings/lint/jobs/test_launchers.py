@@ -241,3 +241,39 @@ def test_accelerate_counts_the_ranks_of_all_machines(nodes: int, given: str, sev
     found = said(head + f"srun accelerate launch --main_process_ip $HEAD {given} t.py\n", name="a.sbatch")
     assert [(one.finding.code, one.finding.severity) for one in found] == ([("SL240", severity)] if severity else [])
     assert all(f"write --num_processes={nodes * 8}" == one.finding.remedy for one in found)
+
+
+@pytest.mark.parametrize(
+    ("used", "name", "meant"),
+    [
+        ("nodes=($(scontrol show hostnames $SLURM_JOB_NODELITS))", "SLURM_JOB_NODELITS", "SLURM_JOB_NODELIST"),
+        ('echo "in job ${SLURM_JOB_IDd}"', "SLURM_JOB_IDd", "SLURM_JOB_ID"),
+        ("export SEED=$SLURM_TASK_ID", "SLURM_TASK_ID", "SLURM_ARRAY_TASK_ID"),
+        ("export N=$((SLURM_NODES * 8))\nm=$SLURM_NODES", "SLURM_NODES", "SLURM_NNODES"),
+        ("cd $SLURM_SUBMITDIR", "SLURM_SUBMITDIR", "SLURM_SUBMIT_DIR"),
+    ],
+)
+def test_a_variable_that_slurm_does_not_have_is_told_with_the_one_that_was_meant(
+    used: str, name: str, meant: str
+) -> None:
+    one = only(f"#!/bin/bash\n#SBATCH --nodes=2\n{used}\nsrun python t.py\n", name="job.sh")
+    assert one.finding.code == "SL251"
+    assert one.finding.summary.startswith(f"{name} is empty")
+    assert one.finding.remedy == f"did you mean {meant}?"
+    assert one.finding.severity == ("note" if "scontrol" in used else "warning")  # it takes those of the job
+
+
+@pytest.mark.parametrize(
+    "used",
+    [
+        "echo $SLURM_JOB_NODELIST $SLURM_TMPDIR $SLURM_NTASKS_HET_GROUP_1 $SLURM_MY_OWN",
+        "# echo $SLURM_JOB_NODELITS",
+        "export SLURM_NODES=2\necho $SLURM_NODES",
+        "echo ${SLURM_NODES:-2}",
+        "for SLURM_NODES in 1 2; do echo $SLURM_NODES; done",
+        "read -r SLURM_NODES\necho $SLURM_NODES",
+    ],
+)
+def test_variables_that_slurm_has_or_that_a_script_brings_are_none(used: str) -> None:
+    assert codes(f"#!/bin/bash\n#SBATCH --nodes=2\n{used}\nsrun python t.py\n") == []
+    assert codes("echo $SLURM_NODES\ntorchrun --standalone t.py\n") == []  # no batch script: it may be given
