@@ -37,27 +37,27 @@ class BlamedNodes:
     def concluded(self, facts: Case, verdict: Verdict) -> None:
         """An attempt has its verdict, and another attempt follows."""
         self._host = facts.host
-        if facts.world_size <= len(facts.ranks) or not has(verdict.code, Trait.LEFT_OUT):
+        host = verdict.host
+        if facts.world_size <= len(facts.ranks) or not has(verdict.code, Trait.LEFT_OUT) or not host or ", " in host:
+            return  # what several nodes have in common is no fault of one
+        codes = self._codes.setdefault(host, [])
+        codes.append(verdict.code)
+        if len(codes) == 1:
             return
-        for host in filter(None, verdict.host.split(", ")):
-            codes = self._codes.setdefault(host, [])
-            codes.append(verdict.code)
-            if len(codes) == 1:
-                continue
-            if not self._elastic:
-                self._console.aside(f"{blamed(host, codes)}: start again without it")
-            elif host != facts.host:
-                if not verdict.culprit_ranks:  # else it lives, and says itself what comes of it
-                    self._console.aside(blamed(host, codes))
-            elif self._agrees(facts, verdict):
-                self.tell("leave")
-            else:
-                self.on_leaves(OTHERWISE)
+        if not self._elastic:
+            self._console.aside(f"{blamed(host, codes)}: start again without it")
+        elif host != facts.host:
+            if not verdict.culprit_ranks:  # else it lives, and says itself what comes of it
+                self._console.aside(blamed(host, codes))
+        elif self._agrees(facts, verdict):
+            self.tell("leave")
+        else:
+            self.on_leaves(OTHERWISE)
 
     def _agrees(self, facts: Case, verdict: Verdict) -> bool:
-        """Whether this node's own evidence says so as well. That it was lost, its supervisor knows by itself: no rank
-        is named then, and its own have failed or wait."""
-        if not verdict.culprit_ranks:
+        """Whether this node's own evidence says so as well. That it was lost, its supervisor knows by itself, and its
+        ranks have failed or wait."""
+        if not has(verdict.code, Trait.PROOF):
             return True
         return self.judged is not None and has(self.judged(facts).code, Trait.LEFT_OUT)
 

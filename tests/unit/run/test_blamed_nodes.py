@@ -99,6 +99,13 @@ def test_that_all_of_its_ranks_failed_is_evidence_too() -> None:
     assert run.words == ["leave"]
 
 
+def test_what_several_nodes_have_in_common_is_no_fault_of_one() -> None:
+    run = Run(ELASTIC)
+    everywhere = dataclasses.replace(BROKEN, culprit_ranks=(), host="node-a, node-b")
+    assert run.fails(everywhere, everywhere, everywhere) == []
+    assert run.words == []
+
+
 def test_a_node_that_was_lost_twice_leaves_too() -> None:
     run = Run(ELASTIC, here=RAISED)  # its supervisor knows that the others have given it up
     run.fails(LOST, BROKEN, LOST)
