@@ -124,9 +124,8 @@ def _found(target: str) -> tuple[Group, str, str]:
             return dataclasses.replace(group, ranks=tuple(one for one, _ in mine)), place, folder
     hosts = sorted({host for folder in folders for host in _hosts(folder)})
     where = f"run it on {', '.join(hosts)}" if hosts else "ask again once its ranks are there"
-    raise misuse(
-        f"no rank of {name_of(folders)} is seen on this node", f"{where}, inside the container of the job if any"
-    )
+    remedy = f"{where}, inside the container of the job if there is one; or name the pid of a rank"
+    raise misuse(f"no rank of {name_of(folders)} is seen on this node", remedy)
 
 
 def _is_below(one: ranks.RankProcess, folder: str) -> bool:
