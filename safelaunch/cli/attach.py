@@ -232,12 +232,12 @@ def misuse_of(summary: str, remedy: str, because: Sequence[str]) -> SafelaunchEr
     return SafelaunchError("SL006", summary, remedy, because=tuple(because[:4]), exit_code=codes.EXIT_USAGE)
 
 
-def unknown(group: Group, taken: attached.Taken) -> list[str]:
-    """What could not be known, and what would help."""
+def unknown(group: Group, taken: attached.Taken, there: str = "attach there as well") -> list[str]:
+    """What could not be known, and what would help; `there` is what to do on the other nodes."""
     lines = list(taken.notes)
     away = group.world_size - len(taken.case.ranks)
     if away > 0:
-        lines.append(f"{away} of {group.world_size} ranks are not on this node: attach there as well")
+        lines.append(f"{away} of {group.world_size} ranks are not on this node: {there}")
     denied = [facts for facts in taken.case.ranks if any("ermission" in gap.reason for gap in facts.missing)]
     if denied:
         how = "run it as root (sudo), or give the container SYS_PTRACE"

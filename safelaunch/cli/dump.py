@@ -93,7 +93,8 @@ def _look(arguments: argparse.Namespace, chosen: tuple[int, ...] | None, wait: f
         group, away = _only(group, chosen)
         notes += [f"{names(away)}: not on this node"] if away else []
     taken = attach.look(group, wait)
-    notes += [note for note in attach.unknown(group, taken) if chosen is None or "attach there" not in note]
+    known = group if chosen is None else dataclasses.replace(group, world_size=len(taken.case.ranks))
+    notes += attach.unknown(known, taken, "run it there as well")
     verdict = _said(judged(taken.case, notes.append), taken.case)
     kept = attach.keep(
         arguments.output or folder, taken, verdict, notes, lambda: pages.surroundings(run_dir) if run_dir else None
@@ -114,19 +115,22 @@ def _found(target: str) -> tuple[Group, str, str]:
     if target.isascii() and target.isdecimal() and not os.path.exists(target):
         return attach.choose(target), f"dump-{target}-{time.strftime('%Y%m%d-%H%M%S')}", ""
     folders = running(target, os.environ)
-    for folder in folders:
-        below = os.path.realpath(folder) + os.sep
-        for group in ranks.groups(ranks.look()):
-            mine = [one for one in group.ranks if os.path.realpath(one.text("SAFELAUNCH_RANK_DIR")).startswith(below)]
-            if mine:
-                own = os.stat(folder).st_uid == os.geteuid()  # else somebody else can lead what we write elsewhere
-                place = _free(folder) if own else f"dump-{name_of(folders)}-{time.strftime('%Y%m%d-%H%M%S')}"
-                return dataclasses.replace(group, ranks=tuple(mine)), place, folder
+    for group in ranks.groups(ranks.look()):
+        mine = [(one, folder) for one in group.ranks for folder in folders if _is_below(one, folder)]
+        if mine:
+            folder = mine[0][1]
+            own = os.stat(folder).st_uid == os.geteuid()  # else somebody else can lead what we write elsewhere
+            place = _free(folder) if own else f"dump-{name_of(folders)}-{time.strftime('%Y%m%d-%H%M%S')}"
+            return dataclasses.replace(group, ranks=tuple(one for one, _ in mine)), place, folder
     hosts = sorted({host for folder in folders for host in _hosts(folder)})
     where = f"run it on {', '.join(hosts)}" if hosts else "ask again once its ranks are there"
-    raise misuse(
-        f"no rank of {name_of(folders)} is seen on this node", f"{where}, inside the container of the job if any"
-    )
+    remedy = f"{where}, inside the container of the job if there is one; or name the pid of a rank"
+    raise misuse(f"no rank of {name_of(folders)} is seen on this node", remedy)
+
+
+def _is_below(one: ranks.RankProcess, folder: str) -> bool:
+    """Whether a rank is of the run in this folder."""
+    return os.path.realpath(one.text("SAFELAUNCH_RANK_DIR")).startswith(os.path.realpath(folder) + os.sep)
 
 
 def _hosts(folder: str) -> list[str]:

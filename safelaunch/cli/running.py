@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Iterator, Mapping
 
-from safelaunch import files
+from safelaunch import files, regular
 from safelaunch.launch import run_dir
 from safelaunch.model import SafelaunchError
 from safelaunch.settings.commandline import misuse
+
+MOST = 16 << 20
 
 
 def running(name: str, environ: Mapping[str, str]) -> list[str]:
@@ -81,6 +84,15 @@ def _started(base: str) -> Iterator[tuple[float, list[str]]]:
                 left = _left(folders(entry.path)) if entry.is_dir() else []
                 if left:
                     yield os.stat(os.path.join(left[0], "run.json")).st_mtime, left
+
+
+def arguments(folder: str) -> list[str]:
+    """The command line of a run, as it has written it down; empty where that cannot be read."""
+    try:
+        argv = json.loads(regular.read(os.path.join(folder, "run.json"), MOST))["argv"]
+        return [str(one) for one in argv]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return []
 
 
 def hold(folder: str) -> None:

@@ -7,6 +7,7 @@ import sys
 
 from safelaunch import codes, durations
 from safelaunch.cli import output
+from safelaunch.cli.running import arguments as arguments_of
 from safelaunch.cli.running import hold, name_of, running
 from safelaunch.codec import to_json
 from safelaunch.model import SCHEMA_VERSION
@@ -53,6 +54,11 @@ def run(argv: list[str]) -> int:
         raise misuse(f"--steps {arguments.steps}: a number from 1 to {tracing.MOST_STEPS} is needed")
     wait, ranks = seconds("--wait", arguments.wait), ranks_of(arguments.ranks)
     found = running(arguments.run, os.environ)
+    if arguments_of(found[0])[:1] == ["exec"]:
+        what = (
+            "ranks below `safelaunch exec` cannot be traced: their steps are counted, and nothing can be asked of them"
+        )
+        raise misuse(what, "start them with `safelaunch`; `safelaunch dump PID` shows what they do")
     place = os.path.abspath(found[0] if len(found) == 1 else os.path.dirname(os.path.abspath(found[0])))
     for folder in {*found, place}:
         hold(folder)

@@ -103,7 +103,8 @@ def _holds(call: TracedCall, t: float) -> bool:
 def _who_is_last(measured: Sequence[Facts], step_s: float) -> str:
     found = meetings(measured)
     if len(measured) < 2 or not found:
-        return "who starts last is not known: " + ("one rank alone was traced" if found else "no collective was seen")
+        alone = len(measured) < 2
+        return f"who starts last is not known: {'one rank alone was traced' if alone else 'no collective was seen'}"
     errors = [one.trace.clock_error_s for one in measured]
     if any(error is None for error in errors):
         return "who starts last is not known: the clocks of the nodes could not be compared"

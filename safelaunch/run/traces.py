@@ -118,6 +118,7 @@ class Traces:
         if answer is None:
             return
         link = self._nodes.link
+        answer["world_size"] = self._group.world_size if self._group is not None else 0
         answer["host"] = socket.gethostname()
         answer["offset_s"] = link.peers.offset_s if link is not None else 0.0
         answer["clock_error_s"] = link.peers.clock_error_s if link is not None else 0.0

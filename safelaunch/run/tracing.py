@@ -59,6 +59,7 @@ class _Answer:
     offset_s: float | None = 0.0
     clock_error_s: float | None = 0.0
     no_kernels: str = ""
+    world_size: int = 0
     ranks: dict[str, _Rank] = field(default_factory=dict)
 
 
@@ -148,7 +149,13 @@ class _Asked:
             time.sleep(POLL_S)
         for folder in self._silent():
             tell(f"{folder} has not answered: its ranks are not traced")
-        at, ranks = self._choice(self._known())
+        known = self._known()
+        unseen = max((answer.world_size for answer in self._answers.values()), default=0) - len(known)
+        if self._request.ranks is None and unseen > 0:
+            tell(
+                f"{unseen} ranks are not traced: the folders of their nodes are not seen from here, or they have ended"
+            )
+        at, ranks = self._choice(known)
         last = self._request.first + self._request.count - 1
         for folder in self._folders:
             files.write_json(os.path.join(folder, FILE), self._request)

@@ -155,6 +155,8 @@ class Recording:
         torch = sys.modules.get("torch")
         if torch is None:
             raise RuntimeError("it has not imported torch")
+        if threading.current_thread() is not threading.main_thread() and box.trace[trace_words.BY] == trace_words.MARKS:
+            raise RuntimeError("its heartbeats come from a thread that does nothing else, perhaps")
         if torch.autograd._profiler_enabled():
             raise RuntimeError("its script has a profiler of its own running")
         module = importlib.import_module("torch.profiler")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -182,6 +183,31 @@ def test_a_profiler_of_the_scripts_own_is_not_disturbed(tmp_path: Path) -> None:
     assert "rank 0 ended early: the script has begun a profiler of its own" in out
     assert int((tmp_path / "profiled").read_text()) > 0
     assert ended(process, tmp_path)[0] == 0
+
+
+def test_the_ranks_of_two_nodes_are_on_the_clock_of_one(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        endpoint = f"127.0.0.1:{server.getsockname()[1]}"
+    options = ("--nnodes", 2, "--rdzv-backend", "c10d", "--rdzv-id", "job", "--rdzv-endpoint", endpoint)
+    nodes = [
+        start("--preflight", "off", "--nproc-per-node", 1, *options, "--node-rank", node, SCRIPT, "late", cwd=tmp_path)
+        for node in (0, 1)
+    ]
+    for node in nodes:
+        wait_for_lines(node, "ready", 1)
+
+    done = traced(tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert "rank 1 starts last in " in done.stdout
+    (tmp_path / "end").touch()
+    assert [(node.communicate(timeout=60), node.returncode)[1] for node in nodes] == [0, 0]
+    written = tmp_path / "safelaunch_runs/job/traces/1/trace.json.gz"
+    found = [one for one in json.loads(gzip.decompress(written.read_bytes()))["traceEvents"] if one["ph"] == "X"]
+    calls = {pid: [one["ts"] + one["dur"] for one in found if one["pid"] == pid and one["cat"] == "collective"]
+             for pid in {one["pid"] for one in found}}  # fmt: skip
+    first, second = calls.values()
+    assert all(abs(a - b) < 50_000 for a, b in zip(first, second, strict=True))  # an all_reduce ends on both at once
 
 
 def test_chosen_ranks_alone_are_recorded(tmp_path: Path) -> None:

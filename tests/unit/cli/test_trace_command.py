@@ -91,6 +91,14 @@ def test_the_request_of_a_command_that_was_killed_is_in_nobodys_way(runs: Path) 
         trace.run(["job"])
 
 
+def test_ranks_that_others_have_started_are_not_waited_for(runs: Path) -> None:
+    folder = run_dir(runs / "job")
+    (folder / "run.json").write_text(json.dumps({"argv": ["exec", "--", "mpirun", "train"]}))
+
+    with pytest.raises(SafelaunchError, match="ranks below `safelaunch exec` cannot be traced"):
+        trace.run(["job"])
+
+
 def test_links_in_a_run_directory_are_not_followed(runs: Path, tmp_path: Path) -> None:
     folder = run_dir(runs / "job")
     (folder / "trace").symlink_to(tmp_path / "precious")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,19 @@ def test_a_rank_without_torch_cannot_be_traced(tmp_path: Path, monkeypatch: pyte
 
     assert rank.steps(FIRST) == trace_words.FAILED
     assert rank.meta() == {"missing": "it has not imported torch"}
+
+
+@pytest.mark.usefixtures("torch")
+def test_heartbeats_of_a_thread_of_their_own_are_no_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rank = Asked(tmp_path, monkeypatch)
+    rank.words[trace_words.BY] = trace_words.MARKS
+
+    thread = threading.Thread(target=lambda: [rank.box.pulse.mark(-1, -1) for _ in range(FIRST)])
+    thread.start()
+    thread.join()
+
+    assert rank.steps(0) == trace_words.FAILED
+    assert "its heartbeats come from a thread" in rank.meta()["missing"]
 
 
 @pytest.mark.usefixtures("torch")
