@@ -61,7 +61,7 @@ def should_stop() -> bool:
 
 
 def join() -> None:
-    """Have this process watched, where it joins a process group: for ranks that no launcher of ours has started, and
+    """Have this process watched, where it joins a process group. It is for ranks that no launcher of ours has started, and
     whose environment `safelaunch exec` has not armed, such as actors of Ray. Call it on every rank, before or after
     `init_process_group`.
 
