@@ -61,12 +61,12 @@ def should_stop() -> bool:
 
 
 def join() -> None:
-    """Have this process watched, where it joins a process group: for ranks that no launcher of ours has started, and
-    whose environment `safelaunch exec` has not armed, such as actors of Ray. Call it on every rank, before or after
-    `init_process_group`.
+    """Have this process watched, where it joins a process group. It is for ranks that no launcher of ours has started,
+    and whose environment `safelaunch exec` has not armed, such as actors of Ray. Call it on every rank, before or
+    after `init_process_group`.
 
-    The first rank of a job on a node starts one process beside it, which tells of hangs and failures on this process's
-    stderr and in a run directory (SAFELAUNCH_RUN_DIR, else ./safelaunch_runs), and ends after the last rank. It ends
+    The first rank of a job on a node starts one process beside it, which ends after the last rank. It tells of hangs
+    and failures on this process's stderr and in a run directory (SAFELAUNCH_RUN_DIR, else ./safelaunch_runs). It ends
     nothing. A rank that is watched already stays as it is, and a second call does nothing. Never raises.
     """
     try:

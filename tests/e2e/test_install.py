@@ -39,6 +39,7 @@ def test_wheel_and_sdist_hold_the_profiles_and_the_licence(built: Path) -> None:
     packed = zipfile.ZipFile(wheel).namelist()
     assert "safelaunch/profiles/debug.toml" in packed
     assert "safelaunch/worker/inject/sitecustomize.py" in packed
+    assert "safelaunch/py.typed" in packed
     assert any(name.endswith("LICENSE") for name in packed)
     with tarfile.open(sdist) as archive:
         assert any(name.endswith("/profiles/debug.toml") for name in archive.getnames())
