@@ -18,6 +18,7 @@ from safelaunch.sizes import plural, size
 
 LARGE = 8 << 20  # characters of a file that takes seconds
 STDIN = "<stdin>"
+LONGEST = 200  # characters of a path that is too long to be opened: what is said of it has to fit as well
 
 
 class LintedFiles:
@@ -56,7 +57,7 @@ class LintedFiles:
         for file in files.found([folder], missed.append):
             self._file(file, named=False)
         for one in missed:
-            self._unreadable(one.path, one.why)
+            self._unreadable(one.path if len(one.path) <= LONGEST else f"{one.path[:LONGEST]}...", one.why)
 
     @staticmethod
     def _is_profile(word: str) -> bool:

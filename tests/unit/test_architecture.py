@@ -85,6 +85,8 @@ LAYERS: dict[str, set[str]] = {
         "toml",
         "schedulers",
         "sizes",
+        "limits",
+        "open_folder",
     },
     "schedulers": {"model", "codes"},
     "preflight": {

@@ -166,6 +166,14 @@ def test_a_folder_that_is_too_deep_to_be_opened_is_told(capsys: pytest.CaptureFi
     assert (code, "cannot be read: File name too long" in " ".join(out.split())) == (2, True)
 
 
+@pytest.mark.parametrize("before", ["((((((", "[[ ((( $((", "for ((;;"])
+def test_a_name_behind_what_is_no_shell_is_not_passed_over(before: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("job.sh").write_text(f"#!/bin/bash\nexport NCCL_DEBUG=INFO\n{before}\nexport NCCL_ASYNC_ERROR_HANDLING=1\n")
+    out = run(capsys, "job.sh")[1]
+    assert "nothing found" not in out
+    assert "NCCL_ASYNC_ERROR_HANDLING" in out
+
+
 # ------------------------------------------------------------------------------------------------- the grammar
 
 

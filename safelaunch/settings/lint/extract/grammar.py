@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from safelaunch import limits
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tree_sitter import Node, Parser, Point
 
 # The time of a text that is what its grammar is for is a tenth of it; some that are not would take hours.
@@ -33,6 +35,7 @@ PART = 0.75  # of the memory that is left, for that child: who reads the text af
 LEAST_ROOM = 96 << 20  # bytes that have to be left: the grammar ends the process where it gets none
 LOOKS = 8  # of the clock for one at the memory
 CHUNK = 1 << 16
+MOST_LOOKED_AT = 4096  # pieces of a tree, for the errors in it
 PATIENCE = 16  # here documents without an end: each costs a look at all that follows
 
 # <your-interface>, which people leave in a script for others to fill in. A shell would read it as two redirections.
@@ -147,6 +150,19 @@ def _end(data: bytes) -> NoReturn:
         status = 0
     finally:
         os._exit(status)
+
+
+def torn(root: Node) -> Iterator[tuple[int, int]]:
+    """The first and the last row (from 0) of each piece of a tree that the grammar could not place."""
+    waiting = [root] if root.has_error else []
+    for _ in range(MOST_LOOKED_AT):
+        if not waiting:
+            return
+        node = waiting.pop()
+        if node.is_error:
+            yield node.start_point.row, node.end_point.row
+        else:
+            waiting += [child for child in node.children if child.has_error]
 
 
 def masked(data: bytes) -> bytes:
