@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
+import stat
 import time
 from collections.abc import Mapping
 
-from safelaunch import regular
+from safelaunch import open_folder, regular
 from safelaunch.cli import output
 from safelaunch.codes import EXIT_USAGE
 from safelaunch.launch import run_dir
 from safelaunch.model import SafelaunchError
+from safelaunch.printable import line
+from safelaunch.pulse import LARGEST
 from safelaunch.run.stops import ANSWER, FILE
 
 WAIT_S = 10.0  # a supervisor looks once a second; a file system of several nodes takes a while to show a new file
@@ -37,12 +41,10 @@ def run(argv: list[str]) -> int:
     while (answer := _answered(folders)) is None and time.monotonic() < until:
         time.sleep(0.1)
     if answer is None:
-        output.show_text(
-            f"{args.run} has been asked to stop, and has not answered yet: only ranks that call "
-            "safelaunch.should_stop() can be told"
-        )
+        silent = "has been asked to stop, and has not answered yet: only ranks that call safelaunch.should_stop() can be told"
+        output.show([line(f"{args.run} {silent}")])
         return EXIT_UNANSWERED
-    output.show_text(f"{args.run} stops at call {answer} of should_stop(), on all ranks")
+    output.show([line(f"{args.run} stops at call {answer} of should_stop(), on all ranks")])
     return 0
 
 
@@ -65,13 +67,38 @@ def running(name: str, environ: Mapping[str, str]) -> list[str]:
 
 def _folders(place: str) -> list[str]:
     """The run directories at a place: itself, or those of a job's nodes."""
-    below = [entry.path for entry in os.scandir(place) if entry.is_dir()] if os.path.isdir(place) else []
-    return [folder for folder in (place, *sorted(below)) if os.path.isfile(os.path.join(folder, "run.json"))]
+    if not os.path.isdir(place):
+        return []
+    try:
+        owner = os.stat(place).st_uid
+        with os.scandir(place) as entries:
+            # A link, or a folder of another user, leads to a run that nobody has named.
+            below = sorted(
+                each.path for each in entries if each.is_dir(follow_symlinks=False) and _owner(each) == owner
+            )
+    except OSError as error:
+        raise _misuse(
+            f"{place} cannot be looked into: {error.strerror}", "only who started a run may stop it"
+        ) from None
+    return [folder for folder in (place, *below) if os.path.isfile(os.path.join(folder, "run.json"))]
+
+
+def _owner(entry: os.DirEntry[str]) -> int:
+    return entry.stat(follow_symlinks=False).st_uid
 
 
 def _ask(folder: str) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
-        os.close(os.open(os.path.join(folder, FILE), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+        reached = open_folder.reached(folder)
+        try:
+            opened = os.open(FILE, flags, 0o600, dir_fd=reached)
+        finally:
+            os.close(reached)
+        is_file = stat.S_ISREG(os.fstat(opened).st_mode)
+        os.close(opened)
+        if not is_file:
+            raise OSError(errno.EINVAL, f"{FILE} in it is no file")
     except OSError as error:
         raise _misuse(f"{folder} cannot be asked: {error.strerror}", "only who started a run may stop it") from error
 
@@ -82,7 +109,7 @@ def _answered(folders: list[str]) -> int | None:
             call = json.loads(regular.read(os.path.join(folder, ANSWER), MOST))["call"]
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue
-        if isinstance(call, int):
+        if type(call) is int and 0 <= call <= LARGEST:
             return call
     return None
 

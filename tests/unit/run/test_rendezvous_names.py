@@ -62,7 +62,13 @@ def test_what_others_send_to_the_port_is_no_reason(own_port: int, monkeypatch: p
     monkeypatch.setattr(rendezvous_names, "ARRIVE_S", 1.0)
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(node, 0, "4711")
-        for sent in (b"GET / HTTP/1.0\r\n\r\n", b'[[],"x"]\n', b'[7,"x"]\n', b'[1e400,["a","b","c"]]\n', b'[true,["a","b",""]]\n'):
+        for sent in (
+            b"GET / HTTP/1.0\r\n\r\n",
+            b'[[],"x"]\n',
+            b'[7,"x"]\n',
+            b'[1e400,["a","b","c"]]\n',
+            b'[true,["a","b",""]]\n',
+        ):
             until = time.monotonic() + 5
             while True:
                 try:
