@@ -22,6 +22,7 @@ from safelaunch.run.stops import ANSWER, FILE
 WAIT_S = 10.0  # a supervisor looks once a second; a file system of several nodes takes a while to show a new file
 MOST = 1 << 16
 EXIT_UNANSWERED = 1
+ONLY_OWNER = "only who started a run may stop it"
 
 
 def run(argv: list[str]) -> int:
@@ -41,8 +42,8 @@ def run(argv: list[str]) -> int:
     while (answer := _answered(folders)) is None and time.monotonic() < until:
         time.sleep(0.1)
     if answer is None:
-        silent = "has been asked to stop, and has not answered yet: only ranks that call safelaunch.should_stop() can be told"
-        output.show([line(f"{args.run} {silent}")])
+        told = "only ranks that call safelaunch.should_stop() can be told"
+        output.show([line(f"{args.run} has been asked to stop, and has not answered yet: {told}")])
         return EXIT_UNANSWERED
     output.show([line(f"{args.run} stops at call {answer} of should_stop(), on all ranks")])
     return 0
@@ -73,18 +74,11 @@ def _folders(place: str) -> list[str]:
         owner = os.stat(place).st_uid
         with os.scandir(place) as entries:
             # A link, or a folder of another user, leads to a run that nobody has named.
-            below = sorted(
-                each.path for each in entries if each.is_dir(follow_symlinks=False) and _owner(each) == owner
-            )
+            folders = [each for each in entries if each.is_dir(follow_symlinks=False)]
+            below = sorted(each.path for each in folders if each.stat(follow_symlinks=False).st_uid == owner)
     except OSError as error:
-        raise _misuse(
-            f"{place} cannot be looked into: {error.strerror}", "only who started a run may stop it"
-        ) from None
+        raise _misuse(f"{place} cannot be looked into: {error.strerror}", ONLY_OWNER) from None
     return [folder for folder in (place, *below) if os.path.isfile(os.path.join(folder, "run.json"))]
-
-
-def _owner(entry: os.DirEntry[str]) -> int:
-    return entry.stat(follow_symlinks=False).st_uid
 
 
 def _ask(folder: str) -> None:
@@ -100,7 +94,7 @@ def _ask(folder: str) -> None:
         if not is_file:
             raise OSError(errno.EINVAL, f"{FILE} in it is no file")
     except OSError as error:
-        raise _misuse(f"{folder} cannot be asked: {error.strerror}", "only who started a run may stop it") from error
+        raise _misuse(f"{folder} cannot be asked: {error.strerror}", ONLY_OWNER) from error
 
 
 def _answered(folders: list[str]) -> int | None:

@@ -62,7 +62,7 @@ LAYERS: dict[str, set[str]] = {
     "stop_words": set(),
     "regular": set(),
     "open_folder": {"regular"},
-    "bad_nodes": {"regular"},
+    "bad_nodes": {"regular", "open_folder"},
     "history": {"regular", "user_files", "codec", "shortened"},
     "limits": set(),
     "toml": set(),
