@@ -7,15 +7,20 @@ People write it, too: the name comes first, all else is free, and `#` begins a c
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import re
+import stat
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from safelaunch import regular
+from safelaunch import open_folder, regular
 
 MOST = 1 << 20  # bytes of a list
+MOST_LINKS = 8
+_BINARY = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 LONGEST = 300  # characters of a reason
 
 # Who gives a node another name than the one its programs see: Slurm, Beaker, and what pods get by convention from
@@ -39,9 +44,15 @@ def read(path: str) -> tuple[Listed, ...]:
         OSError: it cannot be read, or is no list.
     """
     try:
-        text = regular.read(path, MOST).decode("utf-8", "replace")
+        return _lines(regular.read(path, MOST))
     except FileNotFoundError:
         return ()
+
+
+def _lines(data: bytes) -> tuple[Listed, ...]:
+    if _BINARY.search(data):
+        raise OSError(errno.EINVAL, "it is no text")
+    text = data.decode("utf-8", "replace")
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
@@ -87,10 +98,13 @@ def add(path: str, host: str, why: str) -> bool:
     """
     reason = "".join(char if char.isprintable() else " " for char in why).replace("#", "no. ")
     line = f"{host}  {time.strftime('%Y-%m-%d')}  {' '.join(reason.split())[:LONGEST]}\n"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+    descriptor = _opened(path)
     with open(descriptor, "r+b", buffering=0) as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+            raise OSError(errno.EINVAL, "it is no file, or one with a second name", path)
         regular.lock(descriptor)
-        if find((host,), read(path)) is not None:
+        if find((host,), _lines(file.read(MOST))) is not None:
             return False
         end = file.seek(0, os.SEEK_END)
         if end:
@@ -98,3 +112,26 @@ def add(path: str, host: str, why: str) -> bool:
             line = line if file.read(1) == b"\n" else f"\n{line}"
         file.write(line.encode())
     return True
+
+
+def _opened(path: str) -> int:
+    """A descriptor to read the list and to write behind its end. Links may lead there that are ours or root's: whoever
+    else owns one would choose the file that we write."""
+    flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW
+    for _ in range(MOST_LINKS):
+        above, name = os.path.split(path)
+        folder = open_folder.reached(above)
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                if stat.S_ISLNK(found.st_mode):
+                    if found.st_uid not in (0, os.geteuid()):
+                        raise PermissionError(errno.EPERM, "it is another user's link", path)
+                    path = os.path.join(above, os.readlink(name, dir_fd=folder))
+                    continue
+            with contextlib.suppress(FileNotFoundError):
+                return os.open(name, flags, dir_fd=folder)
+            return os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=folder)
+        finally:
+            os.close(folder)
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)

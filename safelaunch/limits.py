@@ -18,6 +18,7 @@ from types import FrameType
 # For an input of up to 1 MB the answer comes within 10 s and 512 MiB, the start of Python and the printing included.
 SECONDS, SECONDS_PER_MIB = 7.0, 2.0
 ROOM, ROOM_PER_MIB = 384 << 20, 64 << 20  # of address space beyond what is in use: two threads take 150 MiB of it
+SECONDS_EACH = 0.25  # of many inputs; one of a usual size takes some milliseconds
 AGAIN_S = 1.0
 AT_LEAST_S = 0.01  # 0 would stop the clock
 MOST_FILES = 100_000  # that are looked at for their sizes
@@ -30,12 +31,31 @@ class LimitError(BaseException):
     """
 
 
+class SharedClock:
+    """The time that several inputs may take together: each adds what its size is worth, and takes what it needs."""
+
+    def __init__(self) -> None:
+        self._left = SECONDS
+        self._began = 0.0
+
+    def begin(self, size: int) -> float:
+        """The seconds that there are for an input of so many bytes, which begins now."""
+        self._left += SECONDS_EACH + SECONDS_PER_MIB * size / (1 << 20)
+        self._began = time.monotonic()
+        return max(self._left, SECONDS_EACH)
+
+    def end(self) -> None:
+        """It has been read."""
+        self._left -= time.monotonic() - self._began
+
+
 @contextlib.contextmanager
-def limited(size: int) -> Iterator[None]:
+def limited(size: int, clock: SharedClock | None = None) -> Iterator[None]:
     """Bound what happens inside by an amount of time and memory that goes with the size of the input.
 
     Args:
         size: bytes of the input.
+        clock: that of all inputs of a command, where there are several.
 
     Raises:
         LimitError: the time or the memory was not enough. What was inside may have left child processes, which have
@@ -43,11 +63,16 @@ def limited(size: int) -> Iterator[None]:
     """
     mib = -(-size >> 20) if size > 1 << 20 else 1
     seconds = SECONDS + SECONDS_PER_MIB * mib
+    if clock is not None:
+        seconds = min(seconds, clock.begin(size))
     try:
         with _memory(ROOM + ROOM_PER_MIB * mib) as room, _time(seconds):
             yield
     except MemoryError:
         raise LimitError(f"it takes more than {room >> 20} MiB of memory, the limit for {mib} MiB of input") from None
+    finally:
+        if clock is not None:
+            clock.end()
 
 
 @contextlib.contextmanager
@@ -57,7 +82,7 @@ def _time(seconds: float) -> Iterator[None]:
         return
 
     def ring(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        raise LimitError(f"it takes longer than {seconds:.0f} s, the limit for an input of its size")
+        raise LimitError(f"it takes longer than {seconds:.2g} s, the limit for an input of its size")
 
     before = signal.signal(signal.SIGALRM, ring)
     # It rings again: the first time may come in the middle of what ends by itself, such as a weak reference.
@@ -125,10 +150,19 @@ def take(room: int) -> None:
     Raises:
         OSError, ValueError: there is no /proc, or the limit cannot be set.
     """
-    with open("/proc/self/statm", encoding="ascii") as file:
-        wanted = int(file.read().split()[0]) * resource.getpagesize() + room
+    wanted = in_use() + room
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (wanted if most < 0 else min(wanted, most), most))
+
+
+def in_use() -> int:
+    """The bytes of address space that this process has.
+
+    Raises:
+        OSError: there is no /proc.
+    """
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()
 
 
 SPARSE = 1 << 20  # bytes that a file may have on no block of its disk, such as one that its inode holds

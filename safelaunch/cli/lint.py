@@ -9,19 +9,19 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from safelaunch import __version__, codes, printable
-from safelaunch.cli import findings, output, profile
+from safelaunch.cli import findings, output
+from safelaunch.cli.lint_files import LintedFiles
 from safelaunch.codec import to_json
-from safelaunch.limits import LimitError, limited
-from safelaunch.model import SCHEMA_VERSION, Finding, SafelaunchError
+from safelaunch.model import SCHEMA_VERSION
 from safelaunch.report import lint_formats, lint_text
 from safelaunch.report.lint_formats import Placed
 from safelaunch.report.palette import for_stream
 from safelaunch.settings import profile as profiles
 from safelaunch.settings.commandline import Parser, misuse
 from safelaunch.settings.lint.installed import Installed, stated
-from safelaunch.settings.lint.jobs import files, fix, look
+from safelaunch.settings.lint.jobs import fix, look
 from safelaunch.settings.lint.jobs.remark import Remark
-from safelaunch.sizes import plural, size
+from safelaunch.sizes import plural
 
 USAGE = """\
 usage: safelaunch lint [FILE|FOLDER|PROFILE...] [options]
@@ -51,8 +51,6 @@ finding out, on its own line or on the next; `# safelaunch: ignore-file[SL215]` 
 """
 
 EXIT_FOUND, EXIT_ERROR = 1, 2
-LARGE = 8 << 20  # characters of a file that takes seconds
-STDIN = "<stdin>"
 MOST_LINES = 50  # of text, without -v
 
 
@@ -65,7 +63,7 @@ def run(argv: list[str]) -> int:
     if options.fix and options.diff:
         raise misuse("--fix changes files, --diff only shows it: not both", "see `safelaunch lint --help`")
     installed = _installed(options)
-    lint = _Lint(installed, dict.fromkeys(_codes(options.ignore), "off"))
+    lint = LintedFiles(installed, dict.fromkeys(_codes(options.ignore), "off"))
     lint.look(options.paths or ([] if options.profiles else ["."]), named=not options.filter)
     if options.profiles:
         lint.profiles(list(profiles.available(os.environ)))
@@ -111,102 +109,7 @@ def _installed(options: argparse.Namespace) -> Installed:
         raise misuse(str(error), "such as --torch 2.15 --nccl 2.30") from None
 
 
-class _Lint:
-    """The files and profiles that were looked at, and what was found."""
-
-    def __init__(self, installed: Installed, severity: dict[str, str]) -> None:
-        self.installed = installed
-        self.severity = severity
-        self.remarks: list[Remark] = []
-        self.jobs: dict[str, look.JobFile] = {}
-        self.files = self.profiles_seen = self.variables = 0
-        self.failed = False
-
-    def look(self, paths: Sequence[str], *, named: bool = True) -> None:
-        for path in paths:
-            if path == "-":
-                self._text(STDIN, sys.stdin.read(files.MOST_BYTES))
-            elif os.path.isdir(path):
-                for file in files.found([path]):
-                    self._file(file, named=False)
-            elif os.path.exists(path) or os.path.lexists(path) or not self._is_profile(path):
-                self._file(path, named=named)
-            else:
-                self.profiles([path])
-
-    @staticmethod
-    def _is_profile(word: str) -> bool:
-        return os.sep not in word and word in profiles.available(os.environ)
-
-    def _file(self, path: str, *, named: bool) -> None:
-        if path.endswith(".toml") and os.path.exists(path) and self._a_profile(path):
-            self.profiles([path if os.sep in path else os.path.join(os.curdir, path)])
-            return
-        try:
-            content = files.content(path, named=named)
-        except OSError as error:
-            self._unreadable(path, error.strerror or str(error))
-            return
-        if content is not None:
-            if len(content) > LARGE and sys.stderr.isatty():
-                output.show([printable.line(f"reading {path}, {size(len(content))}")], sys.stderr)
-            self._text(path, content)
-
-    def _a_profile(self, path: str) -> bool:
-        """Whether a TOML file is a profile, be it a broken one: not where it is valid and its keys are of others."""
-        try:
-            with limited(0):
-                return bool(profiles.parse_file(path).values)
-        except (SafelaunchError, LimitError):
-            return profiles.is_meant(path)
-
-    def _text(self, path: str, content: str) -> None:
-        self.files += 1
-        try:
-            with limited(len(content)):
-                job = look.read(path, content)
-                self.remarks += look.remarks(job, self.installed, self.severity)
-        except LimitError as error:
-            self._unreadable(path, str(error))
-            return
-        self.jobs[path] = job
-        self.variables += len(job.settings)
-
-    def _unreadable(self, path: str, why: str) -> None:
-        self.failed = True
-        said = Finding(
-            code="SL201", severity="error", summary=f"{path} cannot be read: {why}", remedy="check the path", where=path
-        )
-        self.remarks.append(Remark(said, path))
-
-    def profiles(self, names: Sequence[str]) -> None:
-        for name in names:
-            self.profiles_seen += 1
-            try:
-                layers = profile.resolved([name])
-            except SafelaunchError as error:  # one broken file must not hide the others
-                self.remarks.append(Remark(error.diagnostic, name))
-                continue
-            self.variables += len(layers.table("env"))
-            known = {(one.finding.code, one.finding.where, one.finding.summary) for one in self.remarks}
-            for found in findings.of_layers(layers, self.installed):
-                if self.severity.get(found.code) != "off" and (found.code, found.where, found.summary) not in known:
-                    self.remarks.append(Remark(found, found.where.rpartition(":")[0] or name))
-
-    def source(self, one: Remark) -> str:
-        """The line that a remark is about."""
-        job = self.jobs.get(one.path)
-        return job.lines[one.line - 1] if job and one.line <= len(job.lines) else ""
-
-    @property
-    def counted(self) -> str:
-        """What was looked at: `31 variables of 3 files and 1 profile`."""
-        groups = [(self.files, "file"), (self.profiles_seen, "profile")]
-        looked = " and ".join(plural(count, noun) for count, noun in groups if count) or "0 files"
-        return f"{plural(self.variables, 'variable')} of {looked}"
-
-
-def _show(lint: _Lint, options: argparse.Namespace) -> None:
+def _show(lint: LintedFiles, options: argparse.Namespace) -> None:
     if options.format == "json":
         output.show_json(_document(lint), 2)
     elif options.format == "github":
@@ -218,7 +121,7 @@ def _show(lint: _Lint, options: argparse.Namespace) -> None:
         _show_text(lint, verbose=options.verbose)
 
 
-def _show_text(lint: _Lint, *, verbose: bool) -> None:
+def _show_text(lint: LintedFiles, *, verbose: bool) -> None:
     palette = for_stream(sys.stdout)
     shown = left = 0
     ordered = sorted(lint.remarks, key=lambda one: (look.ORDER.get(one.finding.severity, 3),))
@@ -239,7 +142,7 @@ def _show_text(lint: _Lint, *, verbose: bool) -> None:
     output.show([printable.line(f"{lint.counted}, {findings.against(lint.installed)}: {told}")])
 
 
-def _document(lint: _Lint) -> dict[str, Any]:
+def _document(lint: LintedFiles) -> dict[str, Any]:
     torch, nccl = lint.installed.torch, lint.installed.nccl
     return {
         "schema_version": SCHEMA_VERSION,
@@ -271,11 +174,11 @@ def _rules(found: Sequence[Placed]) -> list[lint_formats.Rule]:
     return [lint_formats.Rule(entry.code, entry.slug, entry.title, text(entry)) for entry in entries]
 
 
-def _is_wrong(lint: _Lint) -> bool:
+def _is_wrong(lint: LintedFiles) -> bool:
     return any(one.finding.severity in ("error", "warning") for one in lint.remarks)
 
 
-def _exit_code(lint: _Lint, options: argparse.Namespace) -> int:
+def _exit_code(lint: LintedFiles, options: argparse.Namespace) -> int:
     if lint.failed:
         return EXIT_ERROR
     return EXIT_FOUND if _is_wrong(lint) and not options.exit_zero else codes.EXIT_OK
@@ -284,21 +187,18 @@ def _exit_code(lint: _Lint, options: argparse.Namespace) -> int:
 # ------------------------------------------------------------------------------------------------------ changes
 
 
-def _fixed(lint: _Lint, options: argparse.Namespace) -> int:
+def _fixed(lint: LintedFiles, options: argparse.Namespace) -> int:
     """Change files, or show how they would be changed; what is left is told as without it."""
-    edits = {path: [edit for one in lint.remarks if one.path == path for edit in one.edits] for path in lint.jobs}
     if options.diff:
         changed = 0
         for path, job in lint.jobs.items():
-            text = fix.apply(job.text, edits[path])
+            text = lint.settled(path)
             if text != job.text:
                 changed += 1
                 output.show(printable.lines(fix.diff(path, job.text, text)))
         return EXIT_FOUND if changed and not options.exit_zero else codes.EXIT_OK
-    mended = {path for path in lint.jobs if edits[path] and path != STDIN and fix.write(path, edits[path])}
-    done = sum(1 for one in lint.remarks if one.edits and one.path in mended)
-    lint.remarks = [one for one in lint.remarks if not (one.edits and one.path in mended)]
+    done, changed = lint.fix()
     _show(lint, options)
     if options.format == "text":
-        output.show([printable.line(f"{plural(done, 'finding')} mended in {plural(len(mended), 'file')}")])
+        output.show([printable.line(f"{plural(done, 'finding')} mended in {plural(changed, 'file')}")])
     return _exit_code(lint, options)

@@ -53,8 +53,14 @@ def folders(place: str) -> list[str]:
     Raises:
         OSError: it may not be read.
     """
-    below = [entry.path for entry in os.scandir(place) if entry.is_dir()] if os.path.isdir(place) else []
-    return [folder for folder in (place, *sorted(below)) if os.path.isfile(os.path.join(folder, "run.json"))]
+    if not os.path.isdir(place):
+        return []
+    owner = os.stat(place).st_uid
+    with os.scandir(place) as entries:
+        # A link, or a folder of another user, leads to a run that nobody has named.
+        own = [each for each in entries if each.is_dir(follow_symlinks=False)]
+        below = sorted(each.path for each in own if each.stat(follow_symlinks=False).st_uid == owner)
+    return [folder for folder in (place, *below) if os.path.isfile(os.path.join(folder, "run.json"))]
 
 
 def unreadable(path: str, error: OSError) -> SafelaunchError:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
+import stat
 import time
 
-from safelaunch import regular
+from safelaunch import open_folder, regular
 from safelaunch.cli import output
 from safelaunch.cli.running import running
 from safelaunch.codes import EXIT_USAGE
 from safelaunch.model import SafelaunchError
+from safelaunch.printable import line
+from safelaunch.pulse import LARGEST
 from safelaunch.run.stops import ANSWER, FILE
 
 WAIT_S = 10.0  # a supervisor looks once a second; a file system of several nodes takes a while to show a new file
 MOST = 1 << 16
 EXIT_UNANSWERED = 1
+ONLY_OWNER = "only who started a run may stop it"
 
 
 def run(argv: list[str]) -> int:
@@ -33,12 +38,10 @@ def run(argv: list[str]) -> int:
     while (answer := _answered(asked)) is None and time.monotonic() < until:
         time.sleep(0.1)
     if answer is None:
-        output.show_text(
-            f"{args.run} has been asked to stop, and has not answered yet: only ranks that call "
-            "safelaunch.should_stop() can be told"
-        )
+        told = "only ranks that call safelaunch.should_stop() can be told"
+        output.show([line(f"{args.run} has been asked to stop, and has not answered yet: {told}")])
         return EXIT_UNANSWERED
-    output.show_text(f"{args.run} stops at call {answer} of should_stop(), on all ranks")
+    output.show([line(f"{args.run} stops at call {answer} of should_stop(), on all ranks")])
     return 0
 
 
@@ -51,10 +54,19 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _ask(folder: str) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
-        os.close(os.open(os.path.join(folder, FILE), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+        reached = open_folder.reached(folder)
+        try:
+            opened = os.open(FILE, flags, 0o600, dir_fd=reached)
+        finally:
+            os.close(reached)
+        is_file = stat.S_ISREG(os.fstat(opened).st_mode)
+        os.close(opened)
+        if not is_file:
+            raise OSError(errno.EINVAL, f"{FILE} in it is no file")
     except OSError as error:
-        raise _misuse(f"{folder} cannot be asked: {error.strerror}", "only who started a run may stop it") from error
+        raise _misuse(f"{folder} cannot be asked: {error.strerror}", ONLY_OWNER) from error
 
 
 def _answered(asked: list[str]) -> int | None:
@@ -63,7 +75,7 @@ def _answered(asked: list[str]) -> int | None:
             call = json.loads(regular.read(os.path.join(folder, ANSWER), MOST))["call"]
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue
-        if isinstance(call, int):
+        if type(call) is int and 0 <= call <= LARGEST:
             return call
     return None
 

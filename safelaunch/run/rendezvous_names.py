@@ -10,7 +10,9 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 
+from safelaunch.codes import CATALOGUE
 from safelaunch.model import Finding, Settings
+from safelaunch.model.hosts import host_name
 from safelaunch.preflight.between.agreement import DIFFERENT_IDS, LEAVE_OUT
 from safelaunch.schedulers.host_list import spelled_out
 from safelaunch.schedulers.slurm import step_of_nodes
@@ -24,7 +26,7 @@ LINE = 8 * MOST  # bytes
 MOST_NODES = 1 << 14
 SHOWN = 3
 
-Said = list[str]  # by one node: its rendezvous id, and why it refuses to start, with what to do
+Said = list[str]  # by one node: its rendezvous id, and why it refuses to start, with the code of that
 
 
 def will_not_meet(settings: Settings, environ: Mapping[str, str]) -> Finding | None:
@@ -59,7 +61,7 @@ def tell_refusal(environ: Mapping[str, str], error: Finding) -> None:
     if found is not None and found[1] > 0:
         step, me, hosts = found
         with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
-            _as_other(step, hosts[0], me, ["", error.summary[:MOST], error.remedy[:MOST]])
+            _as_other(step, hosts[0], me, ["", error.summary[:MOST], error.code])
 
 
 def _step(environ: Mapping[str, str], nodes: int) -> tuple[str, int, tuple[str, ...]] | None:
@@ -80,9 +82,14 @@ def _own(settings: Settings) -> Said:
 def _judged(said: Mapping[int, Said], hosts: Sequence[str]) -> Finding | None:
     refused = next(((node, one) for node, one in sorted(said.items()) if one[1]), None)
     if refused is not None:
-        node, (_, summary, remedy) = refused
-        why = f"{hosts[node]} refuses to start, and the others would wait for it"
-        return Finding(code="SL009", severity="error", summary=why, because=(summary,), remedy=remedy)
+        node, (_, summary, code) = refused
+        host = host_name(hosts[node])
+        why = f"{host} refuses to start, and the others would wait for it"
+        # Nothing says who has sent it: what to do is told by our own words, and by the output of that node.
+        said_so = f'{host} is said to say: "{summary}"'
+        explain = f", and `safelaunch explain {code}`" if code in CATALOGUE else ""
+        remedy = f"see the output of {host}{explain}"
+        return Finding(code="SL009", severity="error", summary=why, because=(said_so,), remedy=remedy)
     if len({name for name, *_ in said.values()}) < 2:
         return None
     because = tuple(f"{hosts[node]}: --rdzv-id {one[0]}" for node, one in sorted(said.items())[:SHOWN])
@@ -105,8 +112,8 @@ def _as_first(step: str, me: int, own: Said) -> dict[int, Said]:
             others.append(other)
             with contextlib.suppress(OSError, ValueError, TypeError):
                 node, one = json.loads(_line(other, LINE, ANSWER_S))
-                if 0 < int(node) < nodes:
-                    said[int(node)] = _checked(one)
+                if type(node) is int and 0 < node < nodes:
+                    said[node] = _checked(one)
         answer = json.dumps(list(said.items())).encode() + b"\n"
         for other in others:
             with contextlib.suppress(OSError):
@@ -128,7 +135,7 @@ def _as_other(step: str, first: str, me: int, own: Said) -> dict[int, Said]:
         connection.sendall(json.dumps([me, own]).encode() + b"\n")
         found = json.loads(_line(connection, MOST_NODES * LINE, ARRIVE_S + ANSWER_S))
     nodes = int(step.rpartition("/")[2])
-    return {int(node): _checked(one) for node, one in found if 0 <= int(node) < nodes}
+    return {node: _checked(one) for node, one in found if type(node) is int and 0 <= node < nodes}
 
 
 def _checked(said: object) -> Said:

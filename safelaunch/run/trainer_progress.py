@@ -7,6 +7,7 @@ the number of optimizer steps is told as a metric.
 
 from __future__ import annotations
 
+import http.client
 import json
 import ssl
 import threading
@@ -17,6 +18,7 @@ from typing import Any
 
 from safelaunch import regular
 from safelaunch.pulse import Pulse
+from safelaunch.shortened import shortened
 
 URL, CA_CERT, TOKEN = (f"KUBEFLOW_TRAINER_SERVER_{name}" for name in ("URL", "CA_CERT", "TOKEN"))
 EVERY_S = 10.0  # the controller asks clients to stay above 5 s
@@ -24,6 +26,7 @@ AFTER_FAULT_S = 60.0
 ANSWER_S = 5.0
 LAST_S = 2.0  # for the last word of a run
 MOST_OF_TOKEN = 64 << 10
+MOST_SAID = 200  # characters of what a server answers that is none
 
 
 class TrainerProgress:
@@ -92,11 +95,14 @@ class TrainerProgress:
     def _send(self, status: Mapping[str, Any]) -> None:
         try:
             send(status, self._environ)
-        except (OSError, ValueError) as error:  # URLError and SSLError are OSErrors
+        # URLError and SSLError are OSErrors; what answers may be no server of HTTP.
+        except (OSError, ValueError, http.client.HTTPException) as error:
             self._next = time.monotonic() + AFTER_FAULT_S
             if not self._told:
                 self._told = True
-                self._tell(f"Kubeflow Trainer is not told of the progress: {getattr(error, 'reason', error)}")
+                why = getattr(error, "reason", error)
+                said = shortened(str(why) or type(why).__name__, MOST_SAID)
+                self._tell(f"Kubeflow Trainer is not told of the progress: {said}")
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
@@ -114,7 +120,7 @@ def send(status: Mapping[str, Any], environ: Mapping[str, str]) -> None:
         environ: with the server's variables.
 
     Raises:
-        OSError, ValueError: it has not been taken.
+        OSError, ValueError, HTTPException: it has not been taken.
     """
     updated = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     body = json.dumps({"trainerStatus": {**status, "lastUpdatedTime": updated}}).encode()

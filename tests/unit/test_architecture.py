@@ -64,7 +64,7 @@ LAYERS: dict[str, set[str]] = {
     "trace_words": set(),
     "regular": set(),
     "open_folder": {"regular"},
-    "bad_nodes": {"regular"},
+    "bad_nodes": {"regular", "open_folder"},
     "history": {"regular", "user_files", "codec", "shortened"},
     "limits": set(),
     "toml": set(),
@@ -87,6 +87,8 @@ LAYERS: dict[str, set[str]] = {
         "toml",
         "schedulers",
         "sizes",
+        "limits",
+        "open_folder",
     },
     "schedulers": {"model", "codes"},
     "preflight": {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from safelaunch.diagnosis import pasted
 from safelaunch.diagnosis.blame.ways_out import Ways
 from safelaunch.diagnosis.lines import Lines
 from safelaunch.model import Location, SourceLine
@@ -44,10 +45,12 @@ def of_loop(inside: Iterable[Location], behind: Iterable[Location], lines: Lines
         for file, each in bounds
     ]
     if because:
-        names = ", ".join(dict.fromkeys(f"`{each.name}`" for _, each in bounds))
+        known = (pasted.name(each.name, "") for _, each in bounds)
+        names = ", ".join(dict.fromkeys(f"`{name}`" if name else "what it counts by" for name in known))
         return Ways(tuple(because[:SHOWN]), f"see why {names} differs from rank to rank; {AGREE}")
     if heads:
-        return Ways((), f"see why `{heads[-1][2]}` comes out otherwise on one rank; {AGREE}")
+        head = pasted.condition(heads[-1][2], "the head of that loop")
+        return Ways((), f"see why {head} comes out otherwise on one rank; {AGREE}")
     return Ways()
 
 

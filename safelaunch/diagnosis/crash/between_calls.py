@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from safelaunch.diagnosis import pasted
 from safelaunch.diagnosis.waitgraph.record import current_calls
 from safelaunch.diagnosis.wording import at, call_at, names
 from safelaunch.model import Case, Collective, RankFacts
@@ -48,7 +49,11 @@ class Between:
     @property
     def remedy(self) -> str:
         """What is to be compared."""
-        return f"compare, on all ranks, the tensors and the split sizes of the calls {self.told}"
+        before = replace(
+            self.before, op=pasted.name(self.before.op, "call"), location=pasted.place(self.before.location)
+        )
+        told = f"behind {call_at(before)}"
+        return f"compare, on all ranks, the tensors and the split sizes of the calls {told}"
 
 
 def between(case: Case, rank: int) -> Between | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from safelaunch.codes import CATALOGUE, EXIT_SCRIPT_FAILED
+from safelaunch.diagnosis import pasted
 from safelaunch.diagnosis.blame import uneven_data
 from safelaunch.diagnosis.blame.apart import Apart, came_apart
 from safelaunch.diagnosis.blame.rank_guard import OnlyCaller, only_caller_left_behind, told_frames
@@ -110,7 +111,7 @@ def _why(view: View, left: list[RankFacts], rest: list[RankFacts]) -> tuple[tupl
     signal = _on_signal(left)
     if signal:
         because = f"its handler of {signal} called exit: a signal had come, and the program was not at its end"
-        return (because, *((last,) if last else ())), STOP_TOGETHER.format(signal=signal)
+        return (because, *((last,) if last else ())), STOP_TOGETHER.format(signal=pasted.signal_name(signal))
     uneven = uneven_data.compared(view.case, tuple(facts.rank for facts in left))
     ways = Ways() if uneven else _ways(view, rest)
     remedy = ways.remedy or "all ranks must make the same collectives: look for uneven data or an early return"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterator
 
+from safelaunch.diagnosis import pasted
 from safelaunch.diagnosis.crash.first_failure import (
     SIMULTANEOUS_S,
     Failure,
@@ -180,5 +181,5 @@ def _remedy(facts: RankFacts) -> str:
     if called is None:
         return "look at its last output; native code can call exit()"
     if called.signal:
-        return f"see who sent {called.signal} to it: a scheduler, a memory guard, a person"
+        return f"see who sent {pasted.signal_name(called.signal)} to it: a scheduler, a memory guard, a person"
     return "look at the arguments that the script was given" if called.said else "the line above ended the process"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from safelaunch.diagnosis import pasted
 from safelaunch.diagnosis.wording import at, in_brackets, label, names
 from safelaunch.model import Collective, RankFacts
 
@@ -39,7 +40,7 @@ class Unwaited:
     @property
     def remedy(self) -> str:
         """What makes it end in time."""
-        what = "batch_isend_irecv" if self.call.is_batched else self.call.op
+        what = "batch_isend_irecv" if self.call.is_batched else pasted.name(self.call.op, "that call")
         kept = "the handles" if self.call.is_batched else "the handle"
         return f"keep {kept} that {what} returned, and call wait() before the program goes on or ends"
 

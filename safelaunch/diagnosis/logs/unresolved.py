@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from safelaunch.diagnosis.logs.timeline import Candidate, quote
+from safelaunch.model.hosts import host_name
 from safelaunch.model.logs import LogFacts, Sighting
 
 NAME = "name-unknown"
@@ -23,8 +24,8 @@ def _explained(facts: LogFacts, one: Candidate) -> Candidate:
     return replace(
         one,
         what=f"the name {name} could not be resolved ({error}), so nothing was reached there",
-        remedy=f"see on this node whether the name is known (getent hosts {name}): mend MASTER_ADDR, or the endpoint, "
-        "or DNS; a name of a pod is known once its service and the pod are there",
+        remedy=f"see on this node whether the name is known (getent hosts {host_name(name)}): mend MASTER_ADDR, or "
+        "the endpoint, or DNS; a name of a pod is known once its service and the pod are there",
         more=(quote(said.at), *one.more),
     )
 

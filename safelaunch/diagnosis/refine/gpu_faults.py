@@ -16,6 +16,7 @@ from safelaunch.diagnosis.refine.cuda import BUSY, IDLE, waits_for_gpu
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.wording import names, program, verb
 from safelaunch.model import Case, GpuState, Verdict
+from safelaunch.model.hosts import host_name
 from safelaunch.model.ranks import runs
 from safelaunch.model.xids import Xid, parse
 from safelaunch.sizes import plural
@@ -217,7 +218,8 @@ def hardware_failed(verdict: Verdict, broken: Sequence[Fault], case: Case, since
         pid=verdict.pid if verdict.culprit_ranks else pid,
         because=(*map(_said, broken[:2]), *_nvml_agrees(broken), *verdict.because),
         confidence=HIGHER[verdict.confidence] if _agrees(verdict, first, since) else verdict.confidence,
-        remedy=f"run on another node, and have an admin look at {_indices(broken)} of {first.gpu.host or case.host}: "
+        remedy="run on another node, and have an admin look at "
+        f"{_indices(broken)} of {host_name(first.gpu.host or case.host)}: "
         + ("reboot" if first.xid is not None and first.xid.number == 79 else "reset it, or reboot"),
         exit_code=EXIT_INFRASTRUCTURE,
     )

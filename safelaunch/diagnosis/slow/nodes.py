@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from safelaunch.diagnosis.slow.reasons import NOTABLE, Lateness, Reason, are_slow, is_whole_node, span
+from safelaunch.model.hosts import host_name
 from safelaunch.model.slow import Slowness
 
 OR_LINK = "when calls end is not in the Flight Recorder: its link may let it go later, or it needs longer for itself"
@@ -40,4 +41,4 @@ def link(slow: Slowness) -> Reason | None:
         f"from the moment when all have come, collectives with {found.host} last {span(found.with_s)}, "
         f"those without it {span(found.without_s)}"
     )
-    return Reason(f"the link of {found.host} is slow", (line,), f"check the network of {found.host}")
+    return Reason(f"the link of {found.host} is slow", (line,), f"check the network of {host_name(found.host)}")

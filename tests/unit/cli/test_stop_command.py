@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,43 @@ def test_nothing_is_written_behind_a_link(runs: Path, tmp_path: Path) -> None:
         stop.run(["job"])
 
     assert not (tmp_path / "precious").exists()
+
+
+def test_what_is_no_file_is_not_waited_for(runs: Path) -> None:
+    os.mkfifo(run_dir(runs / "job") / "stop")
+    with pytest.raises(SafelaunchError, match="cannot be asked"):
+        stop.run(["job"])
+
+
+def test_a_link_below_a_run_leads_to_no_other_run(runs: Path, tmp_path: Path) -> None:
+    others = run_dir(tmp_path / "others")
+    run_dir(runs / "job" / "node-a")
+    (runs / "job" / "node-b").symlink_to(others)
+    stop.run(["job", "--wait", "0"])
+    assert (runs / "job" / "node-a" / "stop").exists()
+    assert not (others / "stop").exists()
+
+
+def test_a_folder_that_cannot_be_looked_into_is_told(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir(runs / "job")
+
+    def refuse(path: str) -> None:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(SafelaunchError, match="cannot be read: Permission denied"):
+        stop.run(["job"])
+
+
+@pytest.mark.parametrize("call", ["true", "-5", "9" * 4000, "1.5"])
+def test_an_answer_is_a_number_of_a_call(call: str, runs: Path) -> None:
+    (run_dir(runs / "job") / "stopping.json").write_text(f'{{"call": {call}}}')
+    assert stop.run(["job", "--wait", "0"]) == 1
+
+
+def test_the_name_of_a_run_is_shown_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stop.run([str(run_dir(tmp_path / "x\nerror[SL401]: rank 7 lied")), "--wait", "0"])
+    assert capsys.readouterr().out.count("\n") == 1
 
 
 @pytest.mark.usefixtures("runs")

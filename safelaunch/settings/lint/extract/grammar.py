@@ -11,17 +11,31 @@ Those of Dockerfiles and makefiles would save a few dozen lines, and read `x: ex
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
+import os
 import re
+import resource
+import signal
 import time
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from safelaunch import limits
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tree_sitter import Node, Parser, Point
 
 # The time of a text that is what its grammar is for is a tenth of it; some that are not would take hours.
-SECONDS, SECONDS_PER_MIB = 0.3, 4.0
+SECONDS, SECONDS_PER_MIB = 0.3, 2.0
+LARGE = 24 << 10  # bytes: from here on a text is read by a child first, which may end of it
+PART = 0.75  # of the memory that is left, for that child: who reads the text after it needs a little more
+LEAST_ROOM = 96 << 20  # bytes that have to be left: the grammar ends the process where it gets none
+LOOKS = 8  # of the clock for one at the memory
 CHUNK = 1 << 16
+MOST_LOOKED_AT = 4096  # pieces of a tree, for the errors in it
 PATIENCE = 16  # here documents without an end: each costs a look at all that follows
 
 # <your-interface>, which people leave in a script for others to fill in. A shell would read it as two redirections.
@@ -63,22 +77,92 @@ def tree(data: bytes) -> Node:
     """The root of the tree of a script.
 
     Raises:
-        UnreadableError: it takes much longer than any script of its size.
+        UnreadableError: it takes much longer, or more memory, than any script of its size.
     """
+    if len(data) > LARGE:
+        _try(data)
+    return _tree(data)
+
+
+def _tree(data: bytes) -> Node:
     parser = _parser()
     until = time.process_time() + SECONDS + SECONDS_PER_MIB * len(data) / (1 << 20)
+    why, looks = "", 0
 
     def piece(offset: int, _: Point) -> bytes:
         return data[offset : offset + CHUNK]
 
-    def too_late(*_: object) -> bool:
-        return time.process_time() > until
+    def too_much(*_: object) -> bool:
+        nonlocal why, looks
+        looks += 1
+        if time.process_time() > until:
+            why = "it takes too long to read"
+        elif looks % LOOKS == 0 and _room() < LEAST_ROOM:
+            why = "it takes too much memory to read"
+        return bool(why)
 
     try:
-        return parser.parse(piece, progress_callback=too_late).root_node
+        return parser.parse(piece, progress_callback=too_much).root_node
     except ValueError:
         parser.reset()
-        raise UnreadableError("it takes too long to read") from None
+        raise UnreadableError(why or "its grammar does not read it") from None
+
+
+def _room() -> float:
+    """The bytes of address space that this process may still take."""
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    with contextlib.suppress(OSError):  # no /proc
+        return most - limits.in_use() if most >= 0 else float("inf")
+    return float("inf")
+
+
+def _try(data: bytes) -> None:
+    """Read a text in a child with less memory than we have: the grammar is written in C, does not look whether it gets
+    what it asks for, and ends its process where it does not."""
+    pid = os.fork()
+    if pid == 0:
+        _end(data)
+    status = None
+    try:
+        _, status = os.waitpid(pid, 0)
+    finally:
+        if status is None:  # the clock has rung
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+    if os.WIFSIGNALED(status):
+        raise UnreadableError(f"its grammar ended with {signal.Signals(os.WTERMSIG(status)).name} in it")
+    if os.WEXITSTATUS(status):
+        raise UnreadableError("it takes too long, or too much memory, to read")
+
+
+def _end(data: bytes) -> NoReturn:
+    """The child: it leaves nothing, and says nothing but how it ends."""
+    status = 1
+    try:
+        faulthandler.disable()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        room = _room()
+        with contextlib.suppress(OSError, ValueError):
+            limits.take(int(PART * min(room, limits.ROOM)))
+        _tree(data)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def torn(root: Node) -> Iterator[tuple[int, int]]:
+    """The first and the last row (from 0) of each piece of a tree that the grammar could not place."""
+    waiting = [root] if root.has_error else []
+    for _ in range(MOST_LOOKED_AT):
+        if not waiting:
+            return
+        node = waiting.pop()
+        if node.is_error:
+            yield node.start_point.row, node.end_point.row
+        else:
+            waiting += [child for child in node.children if child.has_error]
 
 
 def masked(data: bytes) -> bytes:

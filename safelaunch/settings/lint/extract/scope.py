@@ -58,6 +58,7 @@ class Found:
         self._standing: dict[str, list[tuple[int, int, Path]]] = {}
         self.branches = 0
         self.unread: list[tuple[int, str]] = []
+        self.torn: list[range] = []  # lines that its grammar could not place; some of them were read all the same
 
     def branch(self, fork: int = 0) -> int:
         """A number for a branch that none before it has. Of those with the same `fork`, only one is ever taken."""

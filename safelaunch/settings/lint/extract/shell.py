@@ -83,6 +83,7 @@ class _Flow:
         except grammar.UnreadableError as error:
             self.scope.found.unreadable(self.line, str(error))
             return
+        self.scope.found.torn += [range(self.line + first, self.line + last + 1) for first, last in grammar.torn(root)]
         self._all(root.children)
 
     # ----------------------------------------------------------------------------------------------- pieces

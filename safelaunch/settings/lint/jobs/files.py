@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from safelaunch import regular
 from safelaunch.settings.lint.extract import INTEREST, decoded
@@ -26,22 +27,37 @@ _OTHERS = frozenset({"markdown", "lua"})
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
-def found(paths: Sequence[str]) -> Iterator[str]:
-    """The files to look at: those that were named, and below folders those that are files of jobs by their names."""
+class Missed(NamedTuple):
+    """What lies below a folder and cannot be looked at, and why."""
+
+    path: str
+    why: str
+
+
+def found(paths: Sequence[str], missed: Callable[[Missed], object]) -> Iterator[str]:
+    """The files to look at: those that were named, and below folders those that are files of jobs by their names.
+
+    Args:
+        paths: of files and folders.
+        missed: takes what cannot be looked at: silence about it would be praise.
+    """
     seen: set[str] = set()
     for path in paths:
-        for file in _below(path) if os.path.isdir(path) else (path,):
+        for file in _below(path, missed) if os.path.isdir(path) else (path,):
             if file not in seen:
                 seen.add(file)
                 yield file
 
 
-def _below(folder: str) -> Iterator[str]:
+def _below(folder: str, missed: Callable[[Missed], object]) -> Iterator[str]:
     todo = [folder]
     while todo:
+        this = todo.pop()
         try:
-            entries = sorted(os.scandir(todo.pop()), key=lambda entry: entry.name)
-        except OSError:  # one that may not be looked into
+            entries = sorted(os.scandir(this), key=lambda entry: entry.name)
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError) or this == folder:  # one that has gone holds nothing
+                missed(Missed(this, error.strerror or str(error)))
             continue
         folders = []
         for entry in entries:
@@ -49,9 +65,35 @@ def _below(folder: str) -> Iterator[str]:
                 hidden = entry.name.startswith(".") and entry.name not in DOTTED
                 if not hidden and entry.name not in SKIPPED:
                     folders.append(entry.path)
-            elif entry.is_file():
-                yield os.path.normpath(entry.path) if folder == "." else entry.path
+            elif _is_file(entry):
+                path = os.path.normpath(entry.path) if folder == "." else entry.path
+                why = _why_unreadable(path)
+                if why:
+                    missed(Missed(path, why))
+                else:
+                    yield path
         todo += reversed(folders)
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # a link to where we may not look
+        return True
+
+
+def _why_unreadable(path: str) -> str:
+    """Why a file cannot be read that is one of a job by its name; nothing for all others, which may be anything."""
+    kind = kind_by_name(os.path.basename(path))
+    if not kind or kind in _OTHERS or os.access(path, os.R_OK):
+        return ""
+    try:
+        os.close(regular.descriptor(path))
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 def content(path: str, *, named: bool) -> str | None:

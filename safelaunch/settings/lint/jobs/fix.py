@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import os
 import re
-import tempfile
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from safelaunch import codes, regular
+from safelaunch import codes
 from safelaunch.codes import Trait
 from safelaunch.model import Finding
 from safelaunch.settings.lint import catalogue
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
     from safelaunch.settings.lint.jobs.look import JobFile
 
 _OVERRULED = ("NCCL_ASYNC_ERROR_HANDLING",)  # torchrun sets its new name, which wins
-MOST_BYTES = 4 << 20
 _WRITE = re.compile(r"write ([A-Za-z_]\w*)=(\S+)")
 
 
@@ -105,40 +102,3 @@ def diff(path: str, old: str, new: str) -> str:
     name = path.removeprefix("/")
     changed = difflib.unified_diff(old.split("\n"), new.split("\n"), f"a/{name}", f"b/{name}", lineterm="")
     return "\n".join(changed)
-
-
-def write(path: str, edits: Sequence[Edit]) -> bool:
-    """Make edits in a file; its line ends, its byte order mark and its permissions stay.
-
-    Returns whether it was changed: not where it is no UTF-8, or no longer what was read.
-
-    Raises:
-        OSError: it cannot be read or written.
-    """
-    data = regular.read(path, MOST_BYTES)
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return False
-    if "\r" in text.replace("\r\n", ""):
-        return False
-    mark = "\ufeff" if text.startswith("\ufeff") else ""
-    shifted = [
-        edit if not mark or edit.span.line > 1 else Edit(Span(1, edit.span.start + 1, edit.span.end + 1), edit.text)
-        for edit in edits
-    ]
-    new = apply(text, shifted)
-    if new == text:
-        return False
-    target = os.path.realpath(path)
-    folder = os.path.dirname(target)
-    handle, beside = tempfile.mkstemp(dir=folder, prefix=".safelaunch-")
-    try:
-        with open(handle, "w", encoding="utf-8", newline="") as file:
-            file.write(new)
-        os.chmod(beside, os.stat(target).st_mode & 0o7777)
-        os.replace(beside, target)
-    except BaseException:
-        os.unlink(beside)
-        raise
-    return True

@@ -24,19 +24,24 @@ def unread_names(job: JobFile, told: set[int]) -> Iterator[Remark]:
     Nothing is said about what was not read: that is no sign that all is well with it.
 
     How it is concluded: lines that are no comments hold names that begin with NCCL_ or TORCH_NCCL_. No reader found a
-    setting there, and nothing else makes use of the name; or the file is of a kind that is not read, or takes too long.
+    setting there, and nothing else makes use of the name; or the file is of a kind that is not read, or takes too
+    long; or what stands there is no shell, such as brackets that nothing closes, and no other line sets the name.
 
     What to do: look at these lines yourself. `safelaunch env --check`, in the job, looks at what comes of them.
     """
     for line, why in job.found.unread:
         yield _told(job, line, f"the file could not be read from line {line} on: {why}")
-    if job.settings or "NCCL_" not in job.text:
+    if "NCCL_" not in job.text:
+        return
+    yield from _torn(job, told)
+    if job.settings:
         return
     own = {word.raw.partition("=")[0] for command in job.found.commands for word in command.words if "=" in word.raw}
+    torn = _torn_lines(job)
     lines = [
         number
         for number, text in enumerate(job.lines, 1)
-        if number not in told
+        if number not in told | torn
         and not _COMMENT.match(text)
         and any(match[1] not in job.reads | own for match in _NAMED.finditer(text))
     ]
@@ -44,6 +49,24 @@ def unread_names(job: JobFile, told: set[int]) -> Iterator[Remark]:
         return
     names = "names NCCL_..." if len(lines) == 1 else "name NCCL_..."
     yield _told(job, lines[0], f"{plural(len(lines), 'line')} {names}, none could be read here")
+
+
+def _torn(job: JobFile, told: set[int]) -> Iterator[Remark]:
+    """Lines that the grammar of the file could not place, and of whose names nothing else in the file is a setting."""
+    known = {setting.name for setting in job.settings} | job.reads
+    lines = [
+        number
+        for number in sorted(_torn_lines(job) - told)
+        if not _COMMENT.match(job.lines[number - 1])
+        and any(match[1] not in known for match in _NAMED.finditer(job.lines[number - 1]))
+    ]
+    if lines:
+        names = "names NCCL_..." if len(lines) == 1 else "name NCCL_..."
+        yield _told(job, lines[0], f"{plural(len(lines), 'line')} {names} where the file could not be read")
+
+
+def _torn_lines(job: JobFile) -> set[int]:
+    return {number for lines in job.found.torn for number in lines if number <= len(job.lines)}
 
 
 def _told(job: JobFile, line: int, summary: str) -> Remark:
