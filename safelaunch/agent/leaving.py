@@ -69,7 +69,7 @@ class Leaving:
             if not why_not:
                 self._channel.post("leaves", stays="")
                 handler._stop_heartbeats()
-                handler._op_executor.run(Leave(), handler._get_deadline(handler._settings.timeout.join))
+                handler._op_executor.run(Leave(self._round), handler._get_deadline(handler._settings.timeout.join))
         except AttributeError:
             why_not = NO_WAY
         except Exception as error:  # the store is gone, or does not answer
@@ -102,9 +102,14 @@ class Leaving:
 
 
 class Leave:
-    """A step out of the rendezvous for good, as torch's own operations of it are."""
+    """A step out of the rendezvous for good, as torch's own operations of it are.
 
-    def __init__(self) -> None:
+    Args:
+        of_round: the round that this node was in: those who are in another one have restarted without it.
+    """
+
+    def __init__(self, of_round: int) -> None:
+        self._round = of_round
         self._begun = time.monotonic()
 
     def __call__(self, ctx: Any, deadline: float) -> Any:
@@ -113,7 +118,7 @@ class Leave:
         if node in state.participants:
             return action.REMOVE_FROM_PARTICIPANTS
         since = time.monotonic() - self._begun
-        others_stay = state.complete and state.participants and not state.closed
+        others_stay = state.complete and state.participants and state.round == self._round and not state.closed
         if others_stay and since < OTHERS_S and time.monotonic() < deadline:
             if since > OWN_ACCORD_S and node not in state.wait_list:
                 return action.ADD_TO_WAIT_LIST

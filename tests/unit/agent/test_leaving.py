@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import SimpleNamespace
@@ -115,7 +116,7 @@ def test_those_who_wait_for_its_ranks_are_asked_to_restart(store: Any, monkeypat
     monkeypatch.setattr(leaving, "OWN_ACCORD_S", 0.0)
     first, second = Agent(store, (1, 2), "a"), Agent(store, (1, 2), "b")
     together(first, second)
-    leaves = threading.Thread(target=second.run, args=(Leave(), float("inf")))
+    leaves = threading.Thread(target=second.run, args=(Leave(0), float("inf")))
     leaves.start()
     while not first.state.wait_list:
         assert leaves.is_alive()
@@ -124,6 +125,20 @@ def test_those_who_wait_for_its_ranks_are_asked_to_restart(store: Any, monkeypat
     assert not leaves.is_alive()
     assert not first.state.wait_list
     assert not first.state.complete
+
+
+def test_those_who_have_restarted_without_it_are_left_alone(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that stood still has been given up meanwhile."""
+    monkeypatch.setattr(leaving, "OWN_ACCORD_S", 0.0)
+    first, second = Agent(store, (1, 2), "a"), Agent(store, (1, 2), "b")
+    together(first, second)
+    first.handler._state_holder.state.round += 1
+    first.handler._state_holder.mark_dirty()
+    first.handler._state_holder.sync()
+    begun = time.monotonic()
+    second.run(Leave(0), float("inf"))
+    assert time.monotonic() - begun < leaving.OTHERS_S / 2
+    assert (first.who(), first.state.wait_list) == (["a"], set())
 
 
 @pytest.mark.parametrize(
