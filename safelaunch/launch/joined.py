@@ -148,18 +148,20 @@ class Joined:
         import torch were started beside the ranks, by the same process, and have not joined. They are numbered as they
         were started. What they have not called, they have not called as any rank."""
         for job in self.jobs:
-            wanted = [rank for rank in range(job.world_size) if rank not in job.members or job.members[rank].supposed]
-            if not job.is_local or not job.watched or job.left or not wanted:
-                continue
-            beside = self._beside(job)
-            if [one.pid for one in beside] == [job.members[rank].said.pid for rank in wanted if rank in job.members]:
-                continue
-            for rank in wanted:
-                if rank in job.members:
-                    self._drop(job.members.pop(rank))
-            if len(beside) == len(wanted):
-                for rank, process in zip(wanted, beside, strict=True):
-                    self._suppose(job, rank, process)
+            if job.is_local and job.watched and not job.left:
+                self._suppose_ranks(job)
+
+    def _suppose_ranks(self, job: Job) -> None:
+        wanted = [rank for rank in range(job.world_size) if rank not in job.members or job.members[rank].supposed]
+        supposed = {rank: job.members[rank].said.pid for rank in wanted if rank in job.members}
+        beside = self._beside(job) if wanted else []
+        if [one.pid for one in beside] == list(supposed.values()):
+            return
+        for rank in supposed:
+            self._drop(job.members.pop(rank))
+        if len(beside) == len(wanted):
+            for rank, process in zip(wanted, beside, strict=True):
+                self._suppose(job, rank, process)
 
     def _beside(self, job: Job) -> list[procfs.Process]:
         parents = {member.said.ppid for member in job.members.values() if not member.supposed}

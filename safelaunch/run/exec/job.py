@@ -135,7 +135,7 @@ class JobWatch:
         self._incident: Incident | None = None
         self._urgent: Any = None
         self._concluded_at = 0.0
-        self._told = False
+        self._told = self._told_verdict = False  # in a line, and in full
         self._stands = ""  # what was told in full
 
     @property
@@ -212,6 +212,12 @@ class JobWatch:
         if (timed.concluded_after_s or 0.0) - (timed.detected_after_s or 0.0) > STANDS_S:
             self._stands = self.hangs.folder
             self._console.slow_verdict(timed, self.hangs.folder)
+
+    def tell_now(self) -> None:
+        """Tell its verdict in full, once: nobody may be there later on."""
+        if self.verdict is not None and not self._told_verdict:
+            self._told = self._told_verdict = True
+            self._console.slow_verdict(self.verdict, self.folder)
 
     def is_done(self, short_of_room: bool) -> bool:
         """Whether the job is over, and nothing more is to be learned of it.

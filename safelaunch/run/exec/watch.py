@@ -114,6 +114,8 @@ class Watch:
         while time.monotonic() - last < linger_s:
             self._wait()
             self.poll()
+            for watch in self._watches:
+                watch.tell_now()
             last = time.monotonic() if self._joined.alive else last
 
     def _wait(self) -> None:
@@ -176,16 +178,19 @@ class Watch:
             with contained(self._console.degraded, "not all of the verdict is known"):
                 verdicts.append((watch, watch.last_word(exit_code or 0, self._interrupted())))
         told = [(watch, verdict) for watch, verdict in verdicts if verdict is not None]
-        if told and exit_code != 0:
-            watch, verdict = next(((w, v) for w, v in told if v is self.ended_for), told[-1])
-            if name := self._name(watch.job):
-                self._console.say(f"of the {name}:")
-            if exit_code is None:
-                self._console.slow_verdict(verdict, watch.folder)
-            else:
-                self._console.last_verdict(verdict, watch.folder, exit_code)
+        if exit_code is None:
+            for watch, _ in told:
+                watch.tell_now()
+        elif told and exit_code != 0:
+            self._tell_last(told, exit_code)
         self._write(exit_code or 0, [verdict for _, verdict in told])
         self._incidents.write_pages()
+
+    def _tell_last(self, told: list[tuple[JobWatch, Verdict]], exit_code: int) -> None:
+        watch, verdict = next((one for one in told if one[1] is self.ended_for), told[-1])
+        if name := self._name(watch.job):
+            self._console.say(f"of the {name}:")
+        self._console.last_verdict(verdict, watch.folder, exit_code)
 
     @property
     def _all(self) -> list[JobWatch]:
