@@ -20,6 +20,7 @@ SECONDS, SECONDS_PER_MIB = 7.0, 2.0
 ROOM, ROOM_PER_MIB = 384 << 20, 64 << 20  # of address space beyond what is in use: two threads take 150 MiB of it
 SECONDS_EACH = 0.25  # of many inputs; one of a usual size takes some milliseconds
 AGAIN_S = 1.0
+MOST_AHEAD_S = 60.0  # for a pipe, whose end is not known
 AT_LEAST_S = 0.01  # 0 would stop the clock
 MOST_FILES = 100_000  # that are looked at for their sizes
 
@@ -124,10 +125,12 @@ def share(part: float) -> Iterator[None]:
 
 
 def longer(size: int) -> None:
-    """What is read has so many bytes more than was known when the clock was set."""
+    """What is read has so many bytes more than was known when the clock was set, which stands at no more than
+    `MOST_AHEAD_S` then."""
     left, again = signal.getitimer(signal.ITIMER_REAL)
     if left:
-        signal.setitimer(signal.ITIMER_REAL, left + SECONDS_PER_MIB * size / (1 << 20), again)
+        more = max(left, min(left + SECONDS_PER_MIB * size / (1 << 20), MOST_AHEAD_S))
+        signal.setitimer(signal.ITIMER_REAL, more, again)
 
 
 @contextlib.contextmanager
@@ -165,19 +168,23 @@ def in_use() -> int:
         return int(file.read().split()[0]) * resource.getpagesize()
 
 
-SPARSE = 1 << 20  # bytes that a file may have on no block of its disk, such as one that its inode holds
+SPARSE = 1 << 20  # bytes that all files together may have on no block of their disk, such as those that an inode holds
 
 
 def size_of(paths: Iterable[str], depth: int) -> int:
     """The bytes of the files at and below paths, so many folders deep."""
     total = count = 0
+    held = SPARSE
     for path in paths:
         files = _below(path, depth) if os.path.isdir(path) else iter((path,))
         for file in files:
             count += 1
             with contextlib.suppress(OSError, ValueError):
                 found = os.stat(file)
-                total += min(found.st_size, found.st_blocks * 512 + SPARSE)
+                stored = min(found.st_size, found.st_blocks * 512)
+                more = min(found.st_size - stored, held)
+                held -= more
+                total += stored + more
             if count > MOST_FILES:
                 return total
     return total

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterator
 
 from safelaunch import regular
@@ -159,3 +160,27 @@ def reached(path: str) -> int:
         return os.open(os.curdir, _FOLDER, dir_fd=descriptor)  # a file is none
     finally:
         os.close(descriptor)
+
+
+def demand_not_led(path: str, opened: int) -> None:
+    """Refuse a file to which another user has led us: what he may not read himself, we might show to him.
+
+    Args:
+        path: by which it was opened.
+        opened: its descriptor.
+
+    Raises:
+        OSError: a link of another user leads to what is not his, or another file is there by now.
+    """
+    above, name = os.path.split(path)
+    found = os.fstat(opened)
+    folder = reached(above)
+    try:
+        there = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    finally:
+        os.close(folder)
+    if stat.S_ISLNK(there.st_mode):
+        if there.st_uid not in (0, os.geteuid(), found.st_uid):
+            raise PermissionError(errno.EPERM, "the link of one user leads there to what is another's", path)
+    elif (there.st_dev, there.st_ino) != (found.st_dev, found.st_ino):
+        raise OSError(errno.EBUSY, "another file has taken its place", path)

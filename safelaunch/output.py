@@ -25,7 +25,7 @@ _STREAMS = {STANDARD_OUTPUT: 1, "/dev/stdout": 1, "/dev/stderr": 2}
 _NOT_HERE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY, errno.EXDEV)
 
 
-def write(path: str, data: bytes, patience_s: float | None = None) -> None:
+def write(path: str, data: bytes, patience_s: float | None = None, *, private: bool = False) -> None:
     """Write `data` as a shell's redirection to `path` would; `-` is the standard output.
 
     Links are followed, but for those of other users that lead to what is not theirs. A file of ours is replaced whole,
@@ -37,18 +37,19 @@ def write(path: str, data: bytes, patience_s: float | None = None) -> None:
         path: what the user has named.
         data: all of it.
         patience_s: seconds for a reader to come, and to take more; None for `PATIENCE_S`.
+        private: whether a new file is for its owner alone.
 
     Raises:
         OSError: it has `path` as its name. Nobody reads a pipe, the disk is full, or it belongs to another user.
     """
     try:
-        _write(path, data, PATIENCE_S if patience_s is None else patience_s)
+        _write(path, data, PATIENCE_S if patience_s is None else patience_s, 0o600 if private else 0o666)
     except OSError as error:
         error.filename = path
         raise
 
 
-def _write(path: str, data: bytes, patience_s: float) -> None:
+def _write(path: str, data: bytes, patience_s: float, mode: int) -> None:
     descriptor = _descriptor(path)
     if descriptor is not None:
         _pass_on(descriptor, data, patience_s)
@@ -56,7 +57,7 @@ def _write(path: str, data: bytes, patience_s: float) -> None:
     folder, name, found = _led_to(path)
     try:
         if found is None:
-            files.put(folder, name, data, 0o666)
+            files.put(folder, name, data, mode)
             return
         _demand_ours(found, folder)
         if not (_replaceable(found) and _replaced(folder, name, data, found)):

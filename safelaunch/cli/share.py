@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import stat
 import sys
 import tarfile
 import tempfile
@@ -53,10 +54,24 @@ def page(target: str | None, found: Sequence[Conclusion]) -> str:
     subjects = [pages.subject(one.case, one.verdict, one.shown, one.notes, one.logs) for one in found]
     try:
         path = target or os.path.join(tempfile.mkdtemp(prefix="safelaunch-"), pages.NAME)
-        output.write(path, _encoded(pages.build(subjects, _surroundings(found))))
+        output.write(path, _encoded(pages.build(subjects, _surroundings(found))), private=_is_private(found))
     except OSError as error:
         raise _unwritable("the report", error) from error
     return path
+
+
+def _is_private(found: Sequence[Conclusion]) -> bool:
+    """Whether others may not read all that the page is made of: then they may not read the page either."""
+    logs = (file.path for one in found if one.logs is not None for file in one.logs.files)
+    return any(not _is_for_all(path) for path in {*logs, *(path for one in found for path in one.paths)} - {"-"})
+
+
+def _is_for_all(path: str) -> bool:
+    try:
+        modes = [os.stat(path).st_mode, os.stat(os.path.dirname(path) or os.curdir).st_mode]
+    except OSError:
+        return False
+    return bool(modes[0] & stat.S_IROTH and modes[1] & stat.S_IXOTH)
 
 
 def tell_of_page(path: str, *, show: bool) -> None:

@@ -14,15 +14,18 @@ import os
 import re
 import stat
 import sys
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any, cast
 
-from safelaunch import limits, regular
+from safelaunch import limits, open_folder, regular
 from safelaunch.evidence.logs import error_file
 from safelaunch.evidence.logs.coding import Decoded, coding_of
 
 BLOCK = 1 << 20
+MOST_BUSY_S = 30.0  # for reading a pipe, without the time in which nothing comes
+MOST_PIPED = 256 << 20  # bytes of a pipe: one may never end, and each byte of it buys time
 DICTIONARY = 128 << 20  # bytes of memory for xz: its best mode takes 65 MiB, and a file may ask for 4 GiB
 # Unicode's other blanks (category Zs) in UTF-8, which what is copied from a page or a mail has in place of plain ones;
 # and the cursor's way forward, which some terminals write for a run of blanks (CUF; ECMA-48, 8.3.20).
@@ -299,10 +302,19 @@ class _Piped(io.RawIOBase):
     def __init__(self, file: IO[bytes]):
         super().__init__()
         self._file = file
+        self._left, self._busy = MOST_PIPED, 0.0
+        self._came = time.monotonic()
 
     def read(self, size: int = -1) -> bytes:
+        self._busy += time.monotonic() - self._came
         with limits.waiting():
             data: bytes = getattr(self._file, "read1", self._file.read)(size)
+        self._came = time.monotonic()
+        self._left -= len(data)
+        if self._busy > MOST_BUSY_S:
+            raise EOFError(f"what comes takes more than {MOST_BUSY_S:.0f} s to read, the limit for a pipe")
+        if self._left < 0:
+            raise EOFError(f"it does not end within {MOST_PIPED >> 20} MiB, the limit for a pipe")
         limits.longer(len(data))
         return data
 
@@ -326,6 +338,16 @@ def _is_piped(file: IO[bytes], path: str) -> bool:
     return path == "-" or not stat.S_ISREG(mode)
 
 
+def _given(path: str) -> IO[bytes]:
+    file = open(regular.given(path, WRITER_S), "rb")  # noqa: SIM115
+    try:
+        open_folder.demand_not_led(path, file.fileno())
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
 def open_log(path: str) -> IO[bytes]:
     """Open a file, or what a compressed file holds (gzip, bzip2, xz), as UTF-8 where it marks its coding; `-` is the
     standard input.
@@ -333,7 +355,7 @@ def open_log(path: str) -> IO[bytes]:
     Raises:
         OSError: it cannot be opened, is a device, or a pipe into which nobody writes.
     """
-    file: IO[bytes] = sys.stdin.buffer if path == "-" else open(regular.given(path, WRITER_S), "rb")  # noqa: SIM115
+    file: IO[bytes] = sys.stdin.buffer if path == "-" else _given(path)
     if os.path.basename(path) == error_file.NAME:
         with file:
             return io.BytesIO(error_file.text_of(file))

@@ -142,10 +142,10 @@ def test_what_cannot_be_looked_at_is_told(capsys: pytest.CaptureFixture[str], mo
         assert code == 2
         assert "error[SL201]: jobs/closed cannot be read: Permission denied" in out
 
-    def refusing(path: str, flags: int, *more: int, **others: int | None) -> int:
+    def refusing(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         if os.path.abspath(path) == secret:
             raise PermissionError(13, "Permission denied", path)
-        return opened(path, flags, *more, **others)
+        return opened(path, flags, mode, dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "access", lambda path, mode: os.path.abspath(path) != secret and access(path, mode))
     monkeypatch.setattr(os, "open", refusing)
