@@ -12,7 +12,7 @@ from safelaunch.diagnosis.verdicts import hang_verdict, waiters
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.wait import Wait, away_of
 from safelaunch.diagnosis.wording import SAME_ORDER, is_waiting, label, names, of_group, short, verb
-from safelaunch.model import Verdict
+from safelaunch.model import Confidence, Verdict
 
 SHOWN = 3  # lines that a headline has room for
 
@@ -42,11 +42,10 @@ def all_inside(view: View) -> Verdict | None:
     inside = _Inside(view, wait, sorted(away_of(waits)))
     if view.from_dumps and not inside.away and not inside.knows_members:
         return None  # there may be ranks that left no dump, and of which nobody speaks
-    unknown = inside.unknown
     return hang_verdict(
         view,
-        "SL310" if not unknown and not inside.lines else "SL399",
-        _at_lines(inside) if inside.lines and not inside.away else _headline(inside),
+        inside.code,
+        _headline(inside),
         (),
         location=wait.call.location,
         call=wait.call,
@@ -57,7 +56,7 @@ def all_inside(view: View) -> Verdict | None:
             *(dumps.ground(view.case, waits) if view.from_dumps else ()),
         ),
         remedy=_remedy(inside),
-        confidence="low" if inside.away or inside.unstarted or inside.lines else "medium",
+        confidence=inside.confidence,
         waiting={wait.rank for wait in waits},
     )
 
@@ -98,6 +97,14 @@ class _Inside:
         return {}
 
     @property
+    def code(self) -> str:
+        return "SL399" if self.unknown or self.lines else "SL310"
+
+    @property
+    def confidence(self) -> Confidence:
+        return "low" if self.away or self.unstarted or self.lines else "medium"
+
+    @property
     def knows_members(self) -> bool:
         """Whether the members of each group are told."""
         groups = {group.name for group in self.view.case.groups}
@@ -114,6 +121,10 @@ def _meetings(waits: Iterable[Wait]) -> set[tuple[str, int]]:
 
 
 def _headline(inside: _Inside) -> str:
+    return _at_lines(inside) if inside.lines and not inside.away else _of_one_call(inside)
+
+
+def _of_one_call(inside: _Inside) -> str:
     view, call = inside.view, inside.wait.call
     waits = view.graph.waits
     ranks = {wait.rank for wait in waits}

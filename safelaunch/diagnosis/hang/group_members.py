@@ -12,7 +12,7 @@ from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import MAKING, is_irreversible, record_is_complete
 from safelaunch.diagnosis.waitgraph.graph import Graph
 from safelaunch.diagnosis.waitgraph.wait import Wait
-from safelaunch.diagnosis.wording import names
+from safelaunch.diagnosis.wording import is_waiting, names
 from safelaunch.model import Case, Collective, Location, RankFacts, Verdict
 
 
@@ -70,15 +70,12 @@ def _not_called(view: View) -> tuple[Wait, str] | None:
     for wait in view.graph.waits:
         numbered = wait.call.group.startswith(f"{MAKING} #") and view.sees_all_ranks and not view.graph.cycle
         number = int(wait.call.group.rpartition("#")[2]) if numbered else 0
-        without = [facts for facts in view.case.ranks if len(facts.new_groups) < number]
-        known = wait.rank not in {facts.rank for facts in without}  # it has written down that it makes this one
-        if without and known and all(_cannot_come(facts, view.graph) for facts in without):
+        behind = {facts.rank for facts in view.case.ranks if len(facts.new_groups) < number}
+        never = [rank for rank in sorted(behind) if _cannot_come(view.by_rank[rank], view.graph)]
+        if never and wait.rank not in behind:  # it has written down that it makes this one
             makers = [each.rank for each in view.graph.waits if each.call.group == wait.call.group]
-            others = names(facts.rank for facts in without)
-            return (
-                wait,
-                f"{names(makers)} wait{'s' * (len(makers) == 1)} in new_group #{number}, not called by {others}",
-            )
+            wait_in = f"{is_waiting(makers)} in new_group #{number}"
+            return wait, f"{wait_in}, not called by {names(never)}"
     return None
 
 

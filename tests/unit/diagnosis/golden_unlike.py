@@ -68,18 +68,20 @@ def _saves_alone() -> Golden:
     }
 
 
+def makes(number: int, members: tuple[int, ...], size: int) -> RankFacts:
+    making = call("new_group", 1, group="new_group #1", size=len(members), at=MAKE, t=T - 0.1)
+    making = dataclasses.replace(making, numel=-1, dtype="")
+    facts = waiting(number, done(call("init_process_group", 1, group="init", size=size)), making)
+    own = stack(facts.pid, Location(f"{TORCH}/distributed/distributed_c10d.py", 7137, "new_group"), MAKE)
+    return dataclasses.replace(facts, new_groups=(members,), recorded=(), stack=own, stacks=(own,))
+
+
+def shares(number: int, size: int) -> RankFacts:
+    return waiting(number, call("broadcast", 1, at=SHARE, size=size, peer=0))
+
+
 def _members_alone() -> Golden:
     """The members alone make a group, and who is none waits for them behind it."""
-
-    def makes(number: int, members: tuple[int, ...], size: int) -> RankFacts:
-        making = call("new_group", 1, group="new_group #1", size=len(members), at=MAKE, t=T - 0.1)
-        making = dataclasses.replace(making, numel=-1, dtype="")
-        facts = waiting(number, done(call("init_process_group", 1, group="init", size=size)), making)
-        own = stack(facts.pid, Location(f"{TORCH}/distributed/distributed_c10d.py", 7137, "new_group"), MAKE)
-        return dataclasses.replace(facts, new_groups=(members,), recorded=(), stack=own, stacks=(own,))
-
-    def shares(number: int, size: int) -> RankFacts:
-        return waiting(number, call("broadcast", 1, at=SHARE, size=size, peer=0))
 
     def made(*members: int, size: int) -> tuple[ProcessGroup, ...]:
         return world(size), ProcessGroup("new_group #1", members)
@@ -92,15 +94,11 @@ def _members_alone() -> Golden:
         conclusive=False,
         mentions=("rank 2 has not called new_group #1, all others for ranks 0 and 1", "call new_group on all ranks"),
     )
-    two = dataclasses.replace(
-        named, culprit_ranks=(), location=place(MAKE), mentions=("rank 0 waits in new_group #1, not called by rank 1",)
-    )
     return {
         "hang-makes-a-group-with-its-members-alone": (
             hang(makes(0, (0, 1), 3), makes(1, (0, 1), 3), shares(2, 3), groups=made(0, 1, size=3)),
             named,
         ),
-        "hang-makes-a-group-of-its-own-alone": (hang(makes(0, (0,), 2), shares(1, 2), groups=made(0, size=2)), two),
     }
 
 
