@@ -128,13 +128,20 @@ def _of_one_call(inside: _Inside) -> str:
     view, call = inside.view, inside.wait.call
     waits = view.graph.waits
     ranks = {wait.rank for wait in waits}
-    who = names(ranks)
     if view.from_dumps and inside.away:
         where = f"calls such as {label(call)}" if inside.differ else f"{label(call)}{of_group(call)}"
         return f"{is_waiting(ranks)} in {where}, and nothing is known of {names(inside.away)}"
     if inside.away:
         where = f"calls such as {label(call)}" if inside.differ else label(call)
         return f"{is_waiting(ranks)} in {where}, and no rank of this node is late"
+    return _of_all(inside)
+
+
+def _of_all(inside: _Inside) -> str:
+    view, call = inside.view, inside.wait.call
+    waits = view.graph.waits
+    ranks = {wait.rank for wait in waits}
+    who = names(ranks)
     if inside.unstarted and len(_meetings(view.graph.heads)) == 1:
         return f"{who} {verb(ranks, 'has', 'have')} enqueued {label(call)}, and no GPU completes it"
     if view.from_dumps and len(inside.meetings) > 1:

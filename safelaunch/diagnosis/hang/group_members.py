@@ -67,7 +67,7 @@ def _concerned(graph: Graph, shifted: set[str], outlier: Deviation | None) -> li
 def _not_called(view: View) -> tuple[Wait, str] | None:
     """A wait in a `new_group` that a rank of this node has not called, and cannot come to, with that in words. Who is
     wrong is not known."""
-    for wait in view.graph.waits:
+    for wait in view.graph.waits if not any(wait.away for wait in view.graph.waits) else ():
         numbered = wait.call.group.startswith(f"{MAKING} #") and view.sees_all_ranks and not view.graph.cycle
         number = int(wait.call.group.rpartition("#")[2]) if numbered else 0
         behind = {facts.rank for facts in view.case.ranks if len(facts.new_groups) < number}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 from expected import Expected, place
-from hang_scenes import SAVE, call, condition, done, hang, stack, waiting, world
+from hang_scenes import INIT, SAVE, call, condition, done, hang, in_cpp, stack, waiting, world
 from scenes import LOOP, STEP, TORCH, TRAIN, T
 
-from safelaunch.model import Case, Collective, Location, ProcessGroup, RankFacts, SourceLine
+from safelaunch.model import Case, Collective, Location, ProcessGroup, RankFacts, Rendezvous, SourceLine
 
 Golden = dict[str, tuple[Case, Expected]]
 
@@ -18,7 +18,7 @@ SHARE = Location(TRAIN, 39, "evaluate")
 
 def cases() -> Golden:
     """By name."""
-    return {**_saves_alone(), **_members_alone(), **_two_lines()}
+    return {**_saves_alone(), **_members_alone(), **_two_lines(), **_meetings()}
 
 
 def enqueued(number: int, latest: Collective, *before: Collective) -> RankFacts:
@@ -115,4 +115,55 @@ def _two_lines() -> Golden:
             hang(waiting(0, call("barrier", size=2)), waiting(1, call("barrier", at=SHARE, size=2))),
             expected,
         )
+    }
+
+
+GIVEN = "node-a:51234"
+
+
+def _meetings() -> Golden:
+    """Ranks that look for one another in `init_process_group`."""
+
+    def inside(number: int, where: str, size: int = 2, own: int = -1) -> RankFacts:
+        facts = waiting(number, call("init_process_group", 1, group="init", size=2, at=INIT))
+        return dataclasses.replace(facts, meets=Rendezvous(where, GIVEN, size, number if own < 0 else own))
+
+    init = (ProcessGroup("init", (0, 1)),)
+    ports = Expected(
+        "SL319",
+        location=place(INIT),
+        mentions=("ranks 0 and 1 call init_process_group with different MASTER_PORT: 29501 and 29502 (train.py:40)",),
+    )
+    # With NCCL before 2.15 the call comes back, and the first collective waits for the third.
+    passed = [
+        in_cpp(
+            dataclasses.replace(
+                waiting(n, done(call("init_process_group", 1, group="init", size=2, at=INIT)), call(seq=1, size=3)),
+                meets=Rendezvous(GIVEN, GIVEN, 3, n),
+            )
+        )
+        for n in range(2)
+    ]
+    three = dataclasses.replace(
+        ports, mentions=("world_size is 3 in init_process_group, and 2 ranks were started (train.py:40)",)
+    )
+    met = (*init, ProcessGroup("0", (0, 1, 2)))
+    return {
+        "hang-meets-at-two-ports": (hang(inside(0, "node-a:29501"), inside(1, "node-a:29502"), groups=init), ports),
+        "hang-meets-where-nobody-listens": (
+            hang(inside(0, "node-a:29501"), inside(1, "node-a:29501"), groups=init),
+            dataclasses.replace(
+                ports, mentions=("look for one another at node-a:29501, and the launcher has given node-a:51234",)
+            ),
+        ),
+        "hang-meets-as-one-rank": (
+            hang(inside(0, GIVEN, own=0), inside(1, GIVEN, own=0), groups=init),
+            dataclasses.replace(ports, mentions=("ranks 0 and 1 all call init_process_group as rank 0",)),
+        ),
+        "hang-meets-for-three-of-two": (hang(inside(0, GIVEN, 3), inside(1, GIVEN, 3), groups=init), three),
+        "hang-met-for-three-of-two": (hang(*passed, groups=met), three),
+        "hang-meets-as-it-should": (
+            hang(inside(0, GIVEN), inside(1, GIVEN), groups=init),
+            Expected("SL310", location=place(INIT), confidence="medium"),
+        ),
     }
