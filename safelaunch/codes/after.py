@@ -113,6 +113,14 @@ CODES = (
         "diagnosis.hang.device_late:device_late",
     ),
     Code(
+        "SL319",
+        "cannot-meet",
+        "ranks call init_process_group with values by which they cannot meet",
+        "diagnosis.hang.rendezvous:cannot_meet",
+        Trait.NOBODY,
+        Trait.QUIET,
+    ),
+    Code(
         "SL399",
         "hang-untold",
         "the ranks make no progress and the evidence does not say why",

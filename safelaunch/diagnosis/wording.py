@@ -12,6 +12,7 @@ from safelaunch.model.ranks import runs
 from safelaunch.shortened import shortened
 
 OUT_OF_THE_CONDITION = "take the collective out of the condition, or let all ranks of the group call it"
+SAME_ORDER = "make the same collectives in the same order on all ranks"
 MOST_NAMED = 8  # ranks, or ranges of them, in a line
 SEVERAL_STEPS = 2  # for each call: then the steps' own are made by C++ (DDP, FSDP)
 NUMBERED = re.compile(r"(?:^|[\s:.])(?:1[).]|\(1\)|a\)|\(a\))\s")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from safelaunch.codec import to_json
+from safelaunch.codec import ShapeError, checked, to_json
 from safelaunch.evidence import beside
-from safelaunch.model import Evidence, Incident, ProcessGroup, WorkerProcess
+from safelaunch.model import Evidence, Incident, ProcessGroup, Rendezvous, WorkerProcess
 from safelaunch.model.ranks import MOST_RANKS
 
 SOURCE = "groups"
@@ -15,27 +15,30 @@ MOST_LINES = 1 << 14  # the worker stops at 10,000 calls of new_group
 
 
 def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evidence:  # noqa: ARG001
-    """`groups`, in the order in which they were made, and `asked`: the members of each that `new_group` was called for.
-    A last line that is half written is left out."""
+    """`groups`, in the order in which they were made, `asked`: the members of each that `new_group` was called for, and
+    `meets`: what `init_process_group` was called with last. A last line that is half written is left out."""
     if not worker.black_box:
         return Evidence(SOURCE, worker.rank, unavailable="there is no black box in this run")
     try:
         lines = beside.read(worker, "groups").split(b"\n")[:MOST_LINES]
     except FileNotFoundError:
         lines = []
-    groups, asked = [], []
+    groups, asked, meets = [], [], None
     for line in lines:
         try:
             record = json.loads(line)
             if "new" in record:
                 asked.append(list(_ranks(record["new"])))
                 continue
+            if "meets" in record:
+                meets = to_json(checked(Rendezvous, record["meets"]))
+                continue
             groups.append(ProcessGroup(str(record["name"]), _ranks(record["ranks"])))
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, RecursionError, ShapeError):
             continue  # torn, or written by somebody else
-    if not groups and not asked:
+    if not groups and not asked and meets is None:
         return Evidence(SOURCE, worker.rank, unavailable="the rank has made no process group")
-    return Evidence(SOURCE, worker.rank, {"groups": to_json(groups), "asked": asked})
+    return Evidence(SOURCE, worker.rank, {"groups": to_json(groups), "asked": asked, "meets": meets})
 
 
 def _ranks(numbers: Any) -> tuple[int, ...]:

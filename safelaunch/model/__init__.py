@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         WarmStart,
     )
     from safelaunch.model.processes import ColdStart, Exit, Preempted, WorkerGroup, WorkerProcess
+    from safelaunch.model.rendezvous import Rendezvous
     from safelaunch.model.source import Bound, Condition, SourceLine, WayOut
     from safelaunch.model.surroundings import Memory, OpenFiles, Port, Reducer, Share, Space, Surroundings
     from safelaunch.model.topology import Device, Topology
@@ -113,6 +114,7 @@ __all__ = [
     "RankDevice",
     "RankFacts",
     "Reducer",
+    "Rendezvous",
     "SCHEMA_VERSION",
     "SafelaunchError",
     "Settings",
@@ -148,6 +150,7 @@ MODULES = (
     "evidence",
     "gpus",
     "surroundings",
+    "rendezvous",
 )
 
 

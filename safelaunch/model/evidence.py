@@ -11,6 +11,7 @@ from safelaunch.model.gpus import GpuState, NetworkPort
 from safelaunch.model.kernel import Kernel, ThreadCall
 from safelaunch.model.logs import Known
 from safelaunch.model.processes import Exit
+from safelaunch.model.rendezvous import Rendezvous
 from safelaunch.model.slow import Slowness
 from safelaunch.model.source import SourceLine
 from safelaunch.model.surroundings import Reducer, Space, Surroundings
@@ -221,36 +222,34 @@ class RankFacts:
     """All that is known of one rank at an incident.
 
     `shut_down` is CLOCK_MONOTONIC at which its interpreter began to shut down, None if it has not; `raised` says
-    that an exception was the reason, also where its record is missing. `state` is
-    /proc's letter of a living rank. `watched` is false where the bootstrap did not run in the rank's process (not
-    Python, or a Python that ignores its environment), `recording` false where its record of collectives ended early
-    (`collectives` is empty then: a record with gaps would mislead). `missing` lists evidence that could not be had,
-    each with its reason.
+    that an exception was the reason, also where its record is missing. `state` is /proc's letter of a living rank.
+    `watched` is false where the bootstrap did not run in the rank's process (not Python, or a Python that ignores its
+    environment), `recording` false where its record of collectives ended early (`collectives` is empty then: a record
+    with gaps would mislead). `missing` lists evidence that could not be had, each with its reason.
 
     Of a living rank: `stack` is that of the thread that makes the collectives, `stacks` holds those of all threads,
     `earlier` that thread's stack at the look before. `recorded` are the Flight Recorder's latest entries (without
     lines), None where it could not be read. `beat_age_s` is the age of the last sign that its interpreter runs at
     all; `quiet_s` the time since its last progress; `step` and `batch` count optimizer steps and loader batches,
-    `stepped` is CLOCK_MONOTONIC of the latest step;
-    `exhausted` is CLOCK_MONOTONIC at which a loader last came to its end, `loaders` are its passes. `threads` are those
-    of its threads that the kernel holds, or that are in a call which says what they wait for. `device` is what the rank
-    said of its GPUs, `reducers` are the models that DistributedDataParallel reduces on it.
+    `stepped` is CLOCK_MONOTONIC of the latest step, `exhausted` of a loader's latest end, `loaders` are its passes.
+    `threads` are those of its threads that the kernel holds, or that are in a call which says what they wait for.
+    `device` is what the rank said of its GPUs, `reducers` are the models that DistributedDataParallel reduces on it.
 
     A rank that was not `watched` may still be known by its Flight Recorder's dump: then `recorded` holds its calls with
-    their lines, messages among them (numbered for each pair of ranks and direction);
-    `issued` are those that wait behind another one. `overwritten` says that the recorder had no room for older ones.
-    `last_lines` are the end of its stderr, or of its stdout where there is nothing on stderr; its output must go to
-    files. `handling` is the exception that its main thread is handling: inside an `except`, a `finally` or what these
-    call. `lost_thread` is the latest exception that has ended a thread of it, `store_keys` are the latest keys that it
-    has set in a store, `store_wants` those that it waits for there, `store_polls` those that its main thread
-    looks at again and again, None where it has not said. `looks_at` are names in the innermost function of the program
-    that its main thread is in, with the paths that they hold; one without a name is the lock file of a library.
-    `tasks` are those of asyncio that wait. `program` is the file of one that has ended without a call of exit.
-    `new_groups` are the members of each group that it has called `new_group` for, its own or not, in order. `ended`
-    says that its main thread has left the program; what is left is the interpreter's to end. `progress` is how far it
-    has come in each group, by the counters of every backend that records; of a group that was destroyed and made anew
-    it has both. `stream` is how far its GPU has come in what the host has enqueued, None where that is not known.
-    `node` numbers the nodes of a case that was put together of several: pids and numbers of GPUs are each node's own.
+    their lines, messages among them (numbered for each pair of ranks and direction); `issued` are those that wait
+    behind another one. `overwritten` says that the recorder had no room for older ones. `last_lines` are the end of its
+    stderr, or of its stdout where there is nothing on stderr; its output must go to files. `handling` is the exception
+    that its main thread is handling: inside an `except`, a `finally` or what these call. `lost_thread` is the latest
+    exception that has ended a thread of it, `store_keys` are the latest keys that it has set in a store, `store_wants`
+    those that it waits for there, `store_polls` those that its main thread looks at again and again, None where it has
+    not said. `looks_at` are names in the innermost function of the program that its main thread is in, with the paths
+    that they hold; one without a name is the lock file of a library. `tasks` are those of asyncio that wait. `program`
+    is the file of one that has ended without a call of exit. `new_groups` are the members of each group that it has
+    called `new_group` for, its own or not, in order, `meets` is what it called `init_process_group` with. `ended` says
+    that its main thread has left the program, the interpreter is to end the rest. `progress` is how far it has come in
+    each group, by the counters of every backend that records; of a group that was destroyed and made anew it has both.
+    `stream` is how far its GPU has come in what the host has enqueued, None where that is not known. `node` numbers the
+    nodes of a case that was put together of several: pids and numbers of GPUs are each node's own.
     """
 
     rank: int
@@ -295,6 +294,7 @@ class RankFacts:
     looks_at: tuple[tuple[str, str], ...] = ()
     tasks: tuple[Stack, ...] = ()
     new_groups: tuple[tuple[int, ...], ...] = ()
+    meets: Rendezvous | None = None
     ended: bool = False
     progress: tuple[GroupProgress, ...] = ()
     stream: StreamProgress | None = None

@@ -311,11 +311,12 @@ class _Recorder:
         self._members.add(name, self._module.get_process_group_ranks(group))
         return (name, group.size(), self._next(name), -1, "", -1, 0, "")
 
-    def init(self, *_: Any) -> Any:
+    def init(self, args: Any, kwargs: Any) -> Any:
         """All ranks of the job meet in `init_process_group`."""
         self._box.pulse.uses_groups()
         size = rank.world_size or int(os.environ.get("WORLD_SIZE", "1"))
         self._members.add("init", range(size))
+        self._members.meet(args, kwargs)
         return ("init", size, self._next("init"), -1, "", -1, 0, "")
 
     def new_group(self, args: Any, kwargs: Any) -> Any:

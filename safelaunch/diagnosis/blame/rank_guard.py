@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from safelaunch.diagnosis.blame.variants import Place, Variant
+from safelaunch.diagnosis.blame.variants import Place, Variant, placed
 from safelaunch.diagnosis.frames import is_user_code
 from safelaunch.diagnosis.lines import Lines, by_place
 from safelaunch.diagnosis.waitgraph.calls import (
@@ -178,7 +178,7 @@ def bypassed_by_peers(case: Case, variants: Iterable[Variant]) -> tuple[int, ...
     for variant in everybody:
         if len(variant) > 1:
             continue
-        facts, call = variant[0]
+        facts, call = variant[0][0], placed(*variant[0])
         own = frames_at(facts, call, call.thread)
         below = _below(case, facts.rank, own, lines)
         if below is None:
@@ -228,9 +228,26 @@ def _has_gone_round(facts: RankFacts, other: RankFacts, call: Collective) -> boo
     steps.
     """
     before = [own for own in (*(facts.recorded or ()), *facts.collectives) if own.done and _is_alike(own, call)]
-    if not before or facts.stepped is None or other.stepped is None or not 0 < facts.step == other.step:
+    if not before or facts.stepped is None or other.stepped is None or not 0 < facts.step == _steps_at(other, call):
+        return False
+    if facts.step != other.step and not _are_alike_before(facts, other, call):
         return False
     return facts.stepped > max(own.t for own in before)
+
+
+def _steps_at(facts: RankFacts, call: Collective) -> int:
+    """How many steps a rank had made when it came to a call, at most: a host may have gone on where a GPU waits."""
+    return facts.step - (call.state != "" and facts.stepped is not None and facts.stepped > call.t)
+
+
+def _are_alike_before(facts: RankFacts, other: RankFacts, call: Collective) -> bool:
+    """Whether both came to the number before that of a call from the same line."""
+    before = [
+        next((own for own in each.collectives if (own.group, own.seq) == (call.group, call.seq - 1)), None)
+        for each in (facts, other)
+    ]
+    one, two = before
+    return one is not None and two is not None and (one.op, one.location) == (two.op, two.location)
 
 
 def _came_from_above(facts: RankFacts, other: RankFacts, frame: Location, condition: int) -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from safelaunch.diagnosis.waitgraph.calls import blocked_in, call_at_number, differs, frames_at
+import dataclasses
+
+from safelaunch.diagnosis.frames import is_torch_distributed, is_user_code
+from safelaunch.diagnosis.waitgraph.calls import blocked_in, call_at_number, differs, frames_at, in_backward, stack_of
 from safelaunch.model import Case, Collective, Location, RankFacts
 
 Place = tuple[RankFacts, Collective]  # a rank, and the call that it waits in
@@ -24,6 +27,19 @@ def variants_at(case: Case, met: Collective) -> list[Variant]:
         else:
             variants.append([(facts, call)])
     return variants
+
+
+def placed(facts: RankFacts, call: Collective) -> Collective:
+    """The call as it is shown, with its line where only the Flight Recorder has it on a device: a function of
+    torch.distributed has made it, in which the thread still is. What a backward pass makes has no line."""
+    stack = stack_of(facts, facts.pid)
+    latest = max((own.seq for own in facts.recorded or () if own.group == call.group), default=0)
+    if call.location is not None or not call.state or stack is None or call.seq != latest or in_backward(facts):
+        return call
+    inner = next((n for n, frame in enumerate(stack.frames) if is_user_code(frame)), len(stack.frames))
+    inside = any(map(is_torch_distributed, stack.frames[:inner]))
+    line = stack.frames[inner] if inside and inner < len(stack.frames) else None
+    return dataclasses.replace(call, location=line)
 
 
 def same_place(one: Collective, other: Collective) -> bool:

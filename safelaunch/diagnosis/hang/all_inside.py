@@ -6,12 +6,15 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from safelaunch.diagnosis.blame.variants import placed
 from safelaunch.diagnosis.sources import dumps
 from safelaunch.diagnosis.verdicts import hang_verdict, waiters
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.wait import Wait, away_of
-from safelaunch.diagnosis.wording import is_waiting, label, names, of_group, verb
-from safelaunch.model import Verdict
+from safelaunch.diagnosis.wording import SAME_ORDER, is_waiting, label, names, of_group, short, verb
+from safelaunch.model import Confidence, Verdict
+
+SHOWN = 3  # lines that a headline has room for
 
 
 def all_inside(view: View) -> Verdict | None:
@@ -28,7 +31,8 @@ def all_inside(view: View) -> Verdict | None:
     What to do: check the interface that the ranks use, the links, Xid messages in the kernel log, and the verdicts of
     the other nodes.
 
-    What it is not: a fault of a GPU that the driver has logged. That is SL428, or SL427 for a kernel.
+    What it is not: a fault of a GPU that the driver has logged. That is SL428, or SL427 for a kernel. Nor calls of one
+    number from two lines: whether these are one call is not known (SL399).
     """
     waits = view.graph.waits
     if any(not wait.partners for wait in waits):
@@ -38,10 +42,9 @@ def all_inside(view: View) -> Verdict | None:
     inside = _Inside(view, wait, sorted(away_of(waits)))
     if view.from_dumps and not inside.away and not inside.knows_members:
         return None  # there may be ranks that left no dump, and of which nobody speaks
-    unknown = inside.unknown
     return hang_verdict(
         view,
-        "SL310" if not unknown else "SL399",
+        inside.code,
         _headline(inside),
         (),
         location=wait.call.location,
@@ -53,7 +56,7 @@ def all_inside(view: View) -> Verdict | None:
             *(dumps.ground(view.case, waits) if view.from_dumps else ()),
         ),
         remedy=_remedy(inside),
-        confidence="low" if inside.away or inside.unstarted else "medium",
+        confidence=inside.confidence,
         waiting={wait.rank for wait in waits},
     )
 
@@ -83,6 +86,27 @@ class _Inside:
         """Whether what one rank is inside would not be true of another: each receives from its own neighbour."""
         return len({label(wait.call) for wait in self.view.graph.waits}) > 1
 
+    @cached_property
+    def lines(self) -> dict[str, list[int]]:
+        """The ranks that are at each line, where those of one call stand at several: it may not be the same call."""
+        for meeting in self.meetings:
+            at_line: dict[str, list[int]] = {}
+            for wait in self.view.graph.waits:
+                place = placed(self.view.by_rank[wait.rank], wait.call).location
+                if (wait.call.group, wait.call.seq) == meeting and place is not None and not wait.call.is_message:
+                    at_line.setdefault(short(place), []).append(wait.rank)
+            if len(at_line) > 1:
+                return at_line
+        return {}
+
+    @property
+    def code(self) -> str:
+        return "SL399" if self.unknown or self.lines else "SL310"
+
+    @property
+    def confidence(self) -> Confidence:
+        return "low" if self.away or self.unstarted or self.lines else "medium"
+
     @property
     def knows_members(self) -> bool:
         """Whether the members of each group are told."""
@@ -100,10 +124,13 @@ def _meetings(waits: Iterable[Wait]) -> set[tuple[str, int]]:
 
 
 def _headline(inside: _Inside) -> str:
+    return _at_lines(inside) if inside.lines and not inside.away else _of_one_call(inside)
+
+
+def _of_one_call(inside: _Inside) -> str:
     view, call = inside.view, inside.wait.call
     waits = view.graph.waits
     ranks = {wait.rank for wait in waits}
-    who = names(ranks)
     if view.from_dumps and inside.away:
         where = f"calls such as {label(call)}" if inside.differ else f"{label(call)}{of_group(call)}"
         return f"{is_waiting(ranks)} in {where}, and nothing is known of {names(inside.away)}"
@@ -112,14 +139,29 @@ def _headline(inside: _Inside) -> str:
         if view.joined:
             return f"{is_waiting(ranks)} in {where}, and {names(inside.away)} {_not_seen(inside.away)}"
         return f"{is_waiting(ranks)} in {where}, and no rank of this node is late"
+    return _of_all(inside)
+
+
+def _of_all(inside: _Inside) -> str:
+    view, call = inside.view, inside.wait.call
+    waits = view.graph.waits
+    ranks = {wait.rank for wait in waits}
+    who = names(ranks)
     if inside.unstarted and len(_meetings(view.graph.heads)) == 1:
         return f"{who} {verb(ranks, 'has', 'have')} enqueued {label(call)}, and no GPU completes it"
     if view.from_dumps and len(inside.meetings) > 1:
         return f"{who} wait in {len(inside.meetings)} collectives or messages, and no rank is missing in any"
     if call.is_message and len(waits) > 1:
         return f"{who} exchange messages, such as {label(call)}, and none completes: no rank is late"
-    there = verb(ranks, "is inside", "are inside the same")
-    return f"{who} {there} {label(call)}, and it does not end: no rank is late"
+    there = {wait.rank for wait in waits if not wait.blockers} or ranks  # the others wait for these, in other calls
+    inside_it = verb(there, "is inside", "are inside the same")
+    return f"{names(there)} {inside_it} {label(call)}, and it does not end: no rank is late"
+
+
+def _at_lines(inside: _Inside) -> str:
+    call = inside.wait.call
+    where = ", ".join(f"{names(ranks)} at {line}" for line, ranks in list(inside.lines.items())[:SHOWN])
+    return f"all ranks wait in {label(call)}, and not at one line: {where}; whether it is the same call is not known"
 
 
 def _not_known(inside: _Inside) -> tuple[str, ...]:
@@ -145,6 +187,8 @@ def _not_seen(ranks: Collection[int]) -> str:
 def _remedy(inside: _Inside) -> str:
     if inside.unknown:
         return f"look at {names(inside.unknown)} first: the log, the stack, a dump; of all others, none is late"
+    if inside.lines and not inside.away:
+        return f"{SAME_ORDER}: compare these lines, and what each rank has called before"
     if inside.unstarted:
         return "no rank's host is late: look at the GPUs (Xid messages, a kernel without an end), then at the network"
     if inside.away and inside.view.joined:

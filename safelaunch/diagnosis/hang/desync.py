@@ -12,7 +12,7 @@ from safelaunch.diagnosis.blame.apart import Apart, came_apart
 from safelaunch.diagnosis.blame.loop_exit import CLOSING, UNEVEN, LoopExit, has_left
 from safelaunch.diagnosis.blame.rank_guard import Guard
 from safelaunch.diagnosis.blame.skipped import SkippedPass, skipped_pass
-from safelaunch.diagnosis.blame.variants import Place, Variant, same_place, variants_at
+from safelaunch.diagnosis.blame.variants import Place, Variant, placed, same_place, variants_at
 from safelaunch.diagnosis.blame.ways_out import Ways, ways_out
 from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.hang.headlines import deviation
@@ -21,11 +21,10 @@ from safelaunch.diagnosis.verdicts import hang_verdict, waiters
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import canonical, frames_at, is_irreversible, stack_of, threads_inside
 from safelaunch.diagnosis.waitgraph.wait import Wait, away_of
-from safelaunch.diagnosis.wording import call_at, names
+from safelaunch.diagnosis.wording import SAME_ORDER, call_at, names
 from safelaunch.model import Case, Collective, Confidence, Location, RankFacts, Verdict
 
 SAME_OP = "pass the same `op` on all ranks"
-SAME_ORDER = "make the same collectives in the same order on all ranks"
 SHOWN = 3  # variants that a headline has room for
 MAJORITY_OF_DUMPS = 3  # ranks that have to agree against one, where nothing but dumps is left
 
@@ -251,7 +250,13 @@ def _shown(desync: Desync, named: tuple[int, ...]) -> _Shown:
     variant = next((variant for variant in variants if any(facts.rank in named for facts, _ in variant)), variants[0])
     facts, call = next((pair for pair in variant if pair[0].rank in named), variant[0])
     peer, peers = next(other[0] for other in variants if other is not variant)
-    return _Shown(facts, call, peer, peers, [pair for other in variants if other is not variant for pair in other])
+    return _Shown(
+        facts,
+        placed(facts, call),
+        peer,
+        placed(peer, peers),
+        [pair for other in variants if other is not variant for pair in other],
+    )
 
 
 def _verdict(desync: Desync, blame: Blame) -> Verdict:
@@ -345,7 +350,7 @@ def _summary(desync: Desync, blame: Blame, shown: _Shown, guard: Guard | None) -
         others = len(desync.participants) - 1
         return deviation(shown.mine, shown.theirs, others, guard, desync.view.lines, how=how)
     variants = (
-        f"{names(f.rank for f, _ in variant)} in {call_at(variant[0][1], reduction=how)}"
+        f"{names(f.rank for f, _ in variant)} in {call_at(placed(*variant[0]), reduction=how)}"
         for variant in desync.variants[:SHOWN]
     )
     more = ", ..." if len(desync.variants) > SHOWN else ""

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from safelaunch.diagnosis.blame.deviation import Deviation
 from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
 from safelaunch.diagnosis.view import View
-from safelaunch.diagnosis.waitgraph.calls import MAKING, is_irreversible
+from safelaunch.diagnosis.waitgraph.calls import MAKING, is_irreversible, record_is_complete
 from safelaunch.diagnosis.waitgraph.graph import Graph
 from safelaunch.diagnosis.waitgraph.wait import Wait
-from safelaunch.diagnosis.wording import names
-from safelaunch.model import Case, Collective, Location, Verdict
+from safelaunch.diagnosis.wording import is_waiting, names
+from safelaunch.model import Case, Collective, Location, RankFacts, Verdict
 
 
 def groups_differ(view: View) -> Verdict | None:
@@ -32,10 +32,11 @@ def groups_differ(view: View) -> Verdict | None:
         claims.setdefault(group.name, []).append(frozenset(group.ranks))
     outlier = _asked_for_another(view.case, view.graph)
     concerned = _concerned(view.graph, {name for name, sets in claims.items() if _differ(sets)}, outlier)
-    if not concerned:
+    uncalled = _not_called(view) if not concerned else None
+    if not concerned and uncalled is None:
         return None
-    graph, ranks, wait = view.graph, view.by_rank, concerned[0]
-    what = outlier.text if outlier is not None else _in_words(wait.call.group, claims[wait.call.group])
+    graph, ranks = view.graph, view.by_rank
+    wait, what = uncalled or (concerned[0], outlier.text if outlier is not None else _in_words(concerned[0], claims))
     return hang_verdict(
         view,
         "SL302",
@@ -63,9 +64,25 @@ def _concerned(graph: Graph, shifted: set[str], outlier: Deviation | None) -> li
     return own or in_shifted or making or [*graph.waits]
 
 
-def _in_words(name: str, claims: list[frozenset[int]]) -> str:
+def _not_called(view: View) -> tuple[Wait, str] | None:
+    """A wait in a `new_group` that a rank of this node has not called, and cannot come to, with that in words. Who is
+    wrong is not known."""
+    for wait in view.graph.waits if not any(wait.away for wait in view.graph.waits) else ():
+        numbered = wait.call.group.startswith(f"{MAKING} #") and view.sees_all_ranks and not view.graph.cycle
+        number = int(wait.call.group.rpartition("#")[2]) if numbered else 0
+        behind = {facts.rank for facts in view.case.ranks if len(facts.new_groups) < number}
+        never = [rank for rank in sorted(behind) if _cannot_come(view.by_rank[rank], view.graph)]
+        if never and wait.rank not in behind:  # it has written down that it makes this one
+            makers = [each.rank for each in view.graph.waits if each.call.group == wait.call.group]
+            wait_in = f"{is_waiting(makers)} in new_group #{number}"
+            return wait, f"{wait_in}, not called by {names(never)}"
+    return None
+
+
+def _in_words(wait: Wait, claims: Mapping[str, list[frozenset[int]]]) -> str:
     """`group 2 has for some ranks 0 and 1, for others ranks 2 and 3`."""
-    sets = sorted(set(claims), key=lambda members: (len(members), sorted(members)))
+    name = wait.call.group
+    sets = sorted(set(claims[name]), key=lambda members: (len(members), sorted(members)))
     what = name if name.startswith(MAKING) else f"group {name}"
     return f"{what} has for some {', for others '.join(names(each) for each in sets)}"
 
@@ -143,21 +160,31 @@ def _asked_for_another(case: Case, graph: Graph) -> Deviation | None:
     for number, groups in enumerate(itertools.zip_longest(*asked.values()), start=1):
         by_rank = dict(zip(asked, groups, strict=True))
         if len({*groups}) > 1 and not _are_unrelated(by_rank):
-            return _outlier(number, by_rank, graph) if len(case.ranks) == case.world_size else None
+            return _outlier(number, by_rank, case, graph) if len(case.ranks) == case.world_size else None
     return None
 
 
-def _outlier(number: int, asked: Mapping[int, tuple[int, ...] | None], graph: Graph) -> Deviation | None:
+def _outlier(number: int, asked: Mapping[int, tuple[int, ...] | None], case: Case, graph: Graph) -> Deviation | None:
     """The one rank that has asked for another group than all others, two at least."""
     (usual, most), *rest = collections.Counter(asked.values()).most_common()
     if usual is None or most < 2 or [count for _, count in rest] != [1]:
         return None
     rank = next(rank for rank, members in asked.items() if members != usual)
-    theirs, own = asked[rank], graph.of(rank)
-    if theirs is None and (rank not in graph.cycle or own is None or own.call.is_message):
+    theirs = asked[rank]
+    if theirs is None and not _cannot_come(next(facts for facts in case.ranks if facts.rank == rank), graph):
         return None  # one that has called it less often may be late, or wait for what another one has left out
     did = f"called new_group #{number} for {names(theirs)}, and" if theirs else f"has not called new_group #{number},"
     return Deviation(rank, f"rank {rank} {did} all others for {names(usual)}")
+
+
+def _cannot_come(facts: RankFacts, graph: Graph) -> bool:
+    """Whether a rank waits, in a circle or for those alone who are in `new_group`, so that it will not call that."""
+    own = graph.of(facts.rank)
+    if own is None or own.call.is_message:
+        return False
+    making = {wait.rank for wait in graph.waits if wait.call.group.startswith(MAKING)}
+    for_makers = bool(own.blockers) and making.issuperset(own.blockers) and record_is_complete(facts)
+    return facts.rank in graph.cycle or for_makers
 
 
 def _are_unrelated(asked: Mapping[int, tuple[int, ...] | None]) -> bool:

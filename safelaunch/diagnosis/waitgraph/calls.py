@@ -237,7 +237,7 @@ def differs(one: RankFacts, other: RankFacts, call: Collective) -> bool:
         theirs = next((c for c in records(other, call.group) if c.seq == call.seq), None)
         if mine is not None and theirs is not None:
             roots = {mine.peer, theirs.peer} - {None}  # a root that was left out is not recorded
-            if canonical(mine.op) != canonical(theirs.op) or len(roots) > 1:
+            if _exactly(mine.op) != _exactly(theirs.op) or len(roots) > 1:
                 return True
             return bool(mine.how and theirs.how and mine.how != theirs.how)
     mine, theirs = call_at_number(one, call), call_at_number(other, call)
@@ -251,7 +251,7 @@ def call_signature(facts: RankFacts, call: Collective) -> object:
     at = [next((c for c in records(facts, call.group) if c.seq == call.seq), None) for records in (_made, _recorded)]
     came = call_at_number(facts, call)
     return (
-        *((canonical(c.op), c.peer, c.how) if c is not None else None for c in at),
+        *((_exactly(c.op), c.peer, c.how) if c is not None else None for c in at),
         (came.seq, _as_recorded(came.op)) if came is not None else None,
     )
 
@@ -277,6 +277,12 @@ def canonical(op: str) -> str:
     for ending in ("intotensor", "tensor", "base", "coalesced", "single", "uneven"):
         plain = plain.replace(ending, "")
     return plain
+
+
+def _exactly(op: str) -> tuple[str, bool]:
+    """An operation as one kind of record tells it of several ranks: there a coalesced call, of several tensors, is
+    another one than that of a single tensor."""
+    return canonical(op), "coalesced" in op
 
 
 def has_left(facts: RankFacts, group: str) -> bool:

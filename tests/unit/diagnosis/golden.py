@@ -35,6 +35,7 @@ import golden_stages
 import golden_threads
 import golden_timeouts
 import golden_traps
+import golden_unlike
 from expected import Expected, place
 from hang_scenes import world
 from scenes import (
@@ -319,6 +320,7 @@ def golden() -> dict[str, tuple[Case, Expected]]:
         golden_slow_nodes,
         golden_stages,
         golden_threads,
+        golden_unlike,
     )
     return {**crashes, **hangs, **{name: one for module in others for name, one in module.cases().items()}}
 

@@ -1,0 +1,169 @@
+"""Golden cases of calls that are not the same, though they have one number, or though all ranks wait."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from expected import Expected, place
+from hang_scenes import INIT, SAVE, call, condition, done, hang, in_cpp, stack, waiting, world
+from scenes import LOOP, STEP, TORCH, TRAIN, T
+
+from safelaunch.model import Case, Collective, Location, ProcessGroup, RankFacts, Rendezvous, SourceLine
+
+Golden = dict[str, tuple[Case, Expected]]
+
+MAKE = Location(TRAIN, 19, "groups")
+SHARE = Location(TRAIN, 39, "evaluate")
+
+
+def cases() -> Golden:
+    """By name."""
+    return {**_saves_alone(), **_members_alone(), **_two_lines(), **_meetings()}
+
+
+def enqueued(number: int, latest: Collective, *before: Collective) -> RankFacts:
+    """A rank whose host goes on, or waits for its GPU, behind a call of C++ that its GPU does not end."""
+    facts = waiting(number, *before, latest)
+    recorded = tuple(
+        dataclasses.replace(one, location=None, group_size=0, thread=0, state="completed" if one.done else "enqueued")
+        for one in (*before, latest)
+    )
+    kept = tuple(dataclasses.replace(one, thread=facts.pid, state="completed") for one in before)
+    return dataclasses.replace(facts, collectives=kept, recorded=recorded, step=40, stepped=T - 0.2)
+
+
+def _saves_alone() -> Golden:
+    """FSDP: one rank alone gathers the whole state, in C++, where the other gathers for the next step."""
+    reduces = done(call("reduce_scatter_tensor", 12, at=STEP, size=2), 11)
+    forward = done(call("all_gather_single", 12, size=2), 10)
+    gathers = dataclasses.replace(call("all_gather_into_tensor_coalesced", 12, at=None, size=2, t=T), numel=16)
+    inner = Location(f"{TORCH}/distributed/_state_dict_utils.py", 183, "_iterate_state_dict")
+    outer = Location(TRAIN, 66, "main")
+    saver = enqueued(0, gathers, forward, reduces)
+    own = stack(saver.pid, inner, SAVE, outer)
+    saver = dataclasses.replace(saver, stack=own, stacks=(own,))
+    trains = enqueued(1, dataclasses.replace(call("all_gather_single", 12, size=2), numel=33), forward, reduces)
+    made = dataclasses.replace(call("all_gather_single", 12, size=2), state="enqueued", thread=trains.pid)
+    # Its host has run ahead of its GPU, through the optimizer's step.
+    trains = dataclasses.replace(trains, collectives=(*trains.collectives, made), step=41, stepped=T + 0.1)
+    main_only = condition(65, "step % 40 == 0 and self.is_main()")
+    source = (
+        SourceLine(TRAIN, SAVE.line, "weights = get_model_state_dict(model)"),
+        SourceLine(TRAIN, 66, "self.export(step)", loops=((58, 66),), conditions=(main_only,)),
+        SourceLine(TRAIN, LOOP.line, "logits = model(ids)", loops=((58, 66),)),
+    )
+    expected = Expected(
+        "SL302",
+        (0,),
+        place(SAVE),
+        confidence="medium",
+        conclusive=False,
+        mentions=(
+            "rank 0 makes all_gather_into_tensor_coalesced #12 (train.py:120) under `step % 40 == 0 and",
+            "while rank 1 makes all_gather_single #12 (train.py:61)",
+        ),
+    )
+    return {
+        "hang-saves-on-rank-0-alone": (hang(saver, trains, source=source), expected),
+    }
+
+
+def makes(number: int, members: tuple[int, ...], size: int) -> RankFacts:
+    making = call("new_group", 1, group="new_group #1", size=len(members), at=MAKE, t=T - 0.1)
+    making = dataclasses.replace(making, numel=-1, dtype="")
+    facts = waiting(number, done(call("init_process_group", 1, group="init", size=size)), making)
+    own = stack(facts.pid, Location(f"{TORCH}/distributed/distributed_c10d.py", 7137, "new_group"), MAKE)
+    return dataclasses.replace(facts, new_groups=(members,), recorded=(), stack=own, stacks=(own,))
+
+
+def shares(number: int, size: int) -> RankFacts:
+    return waiting(number, call("broadcast", 1, at=SHARE, size=size, peer=0))
+
+
+def _members_alone() -> Golden:
+    """The members alone make a group, and who is none waits for them behind it."""
+
+    def made(*members: int, size: int) -> tuple[ProcessGroup, ...]:
+        return world(size), ProcessGroup("new_group #1", members)
+
+    named = Expected(
+        "SL302",
+        (2,),
+        place(SHARE),
+        confidence="medium",
+        conclusive=False,
+        mentions=("rank 2 has not called new_group #1, all others for ranks 0 and 1", "call new_group on all ranks"),
+    )
+    return {
+        "hang-makes-a-group-with-its-members-alone": (
+            hang(makes(0, (0, 1), 3), makes(1, (0, 1), 3), shares(2, 3), groups=made(0, 1, size=3)),
+            named,
+        ),
+    }
+
+
+def _two_lines() -> Golden:
+    """One operation at one number, from two lines: it may be the call of both branches, or of two that are not one."""
+    expected = Expected(
+        "SL399",
+        location=place(LOOP),
+        confidence="low",
+        mentions=("rank 0 at train.py:61, rank 1 at train.py:39", "whether it is the same call is not known"),
+    )
+    return {
+        "hang-one-call-at-two-lines": (
+            hang(waiting(0, call("barrier", size=2)), waiting(1, call("barrier", at=SHARE, size=2))),
+            expected,
+        )
+    }
+
+
+GIVEN = "node-a:51234"
+
+
+def _meetings() -> Golden:
+    """Ranks that look for one another in `init_process_group`."""
+
+    def inside(number: int, where: str, size: int = 2, own: int = -1) -> RankFacts:
+        facts = waiting(number, call("init_process_group", 1, group="init", size=2, at=INIT))
+        return dataclasses.replace(facts, meets=Rendezvous(where, GIVEN, size, number if own < 0 else own))
+
+    init = (ProcessGroup("init", (0, 1)),)
+    ports = Expected(
+        "SL319",
+        location=place(INIT),
+        mentions=("ranks 0 and 1 call init_process_group with different MASTER_PORT: 29501 and 29502 (train.py:40)",),
+    )
+    # With NCCL before 2.15 the call comes back, and the first collective waits for the third.
+    passed = [
+        in_cpp(
+            dataclasses.replace(
+                waiting(n, done(call("init_process_group", 1, group="init", size=2, at=INIT)), call(seq=1, size=3)),
+                meets=Rendezvous(GIVEN, GIVEN, 3, n),
+            )
+        )
+        for n in range(2)
+    ]
+    three = dataclasses.replace(
+        ports, mentions=("world_size is 3 in init_process_group, and 2 ranks were started (train.py:40)",)
+    )
+    met = (*init, ProcessGroup("0", (0, 1, 2)))
+    return {
+        "hang-meets-at-two-ports": (hang(inside(0, "node-a:29501"), inside(1, "node-a:29502"), groups=init), ports),
+        "hang-meets-where-nobody-listens": (
+            hang(inside(0, "node-a:29501"), inside(1, "node-a:29501"), groups=init),
+            dataclasses.replace(
+                ports, mentions=("look for one another at node-a:29501, and the launcher has given node-a:51234",)
+            ),
+        ),
+        "hang-meets-as-one-rank": (
+            hang(inside(0, GIVEN, own=0), inside(1, GIVEN, own=0), groups=init),
+            dataclasses.replace(ports, mentions=("ranks 0 and 1 all call init_process_group as rank 0",)),
+        ),
+        "hang-meets-for-three-of-two": (hang(inside(0, GIVEN, 3), inside(1, GIVEN, 3), groups=init), three),
+        "hang-met-for-three-of-two": (hang(*passed, groups=met), three),
+        "hang-meets-as-it-should": (
+            hang(inside(0, GIVEN), inside(1, GIVEN), groups=init),
+            Expected("SL310", location=place(INIT), confidence="medium"),
+        ),
+    }
