@@ -161,7 +161,7 @@ class _Asked:
             files.write_json(os.path.join(folder, FILE), self._request)
         unit = UNITS[self._request.by]
         steps = f"{unit} {last}" if self._request.count == 1 else f"{unit}s {self._request.first} to {last}"
-        tell(f"{names(ranks)} will record {steps}: they are at {at} now")
+        tell(f"{names(ranks)} will record {steps}: {'it is' if len(ranks) == 1 else 'they are'} at {at} now")
 
     def _choice(self, known: dict[int, _Rank]) -> tuple[int, tuple[int, ...]]:
         """Choose the step, and the ranks that can come to it; returns how far they are, and these."""
@@ -195,7 +195,7 @@ class _Asked:
             if time.monotonic() - told_at > TELL_S:
                 told_at = time.monotonic()
                 counts = {state: states.count(state) for state in STATES if state in states}
-                tell("ranks: " + ", ".join(f"{n} {state}" for state, n in counts.items()))
+                tell(f"waits for {len(states)} ranks: " + ", ".join(f"{n} {state}" for state, n in counts.items()))
             time.sleep(POLL_S)
         self._hear()
 

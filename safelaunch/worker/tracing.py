@@ -21,6 +21,7 @@ from safelaunch.worker import self_report
 FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 PHASE = "torch.profiler"
+EXPECT_S = 120.0  # to start CUPTI, and to write what thousands of kernels leave: some seconds; an estimate with room
 # torch's profiler says on the standard error that it begins, where the rank's environment does not forbid it.
 LOUDNESS, SILENT = "KINETO_LOG_LEVEL", "9"
 
@@ -72,7 +73,7 @@ class Tracer:
             self._say(number, trace_words.RECORDING)
 
     def _new(self, number: int, count: int) -> Recording:
-        phase = self._box.pulse.begin(PHASE)
+        phase = self._box.pulse.begin(PHASE, EXPECT_S)
         try:
             return Recording(self._box, number, self._rank, count)
         finally:
@@ -81,7 +82,7 @@ class Tracer:
     def _end(self, recording: Recording, count: int) -> None:
         self._recording = None
         self._done = recording.number
-        phase = self._box.pulse.begin(PHASE)
+        phase = self._box.pulse.begin(PHASE, EXPECT_S)
         try:
             recording.end()
             with Folder(self._run_dir, recording.number) as folder:
