@@ -74,7 +74,8 @@ def _in_stack(facts: RankFacts, stack: Stack) -> str:
     if is_same(facts):
         return AT_LINE.sub("", doing(facts, stack))
     library = list(itertools.takewhile(lambda frame: not is_user_code(frame), stack.frames))
-    called = [frame.function for frame in library if not PASSED.search(frame.file)]
+    wrapped = "<locals>"  # torch puts functions of its own around many others
+    called = [one.function for one in library if not PASSED.search(one.file) and wrapped not in one.function]
     return f"in {called[-1]}" if called else "running"
 
 

@@ -37,7 +37,8 @@ def test_what_all_do_is_the_headline() -> None:
 
 
 def test_those_who_do_something_else_have_a_line_of_their_own() -> None:
-    late = rank(1, (f"{TORCH}/optim/optimizer.py", 500, "step"), (TRAIN, 25, "main"), step=811)
+    wrapper = (f"{TORCH}/optim/optimizer.py", 526, "Optimizer.profile_hook_step.<locals>.wrapper")
+    late = rank(1, (f"{TORCH}/optim/sgd.py", 118, "step"), wrapper, (TRAIN, 25, "main"), step=811)
     found = case(in_all_reduce(0), late, in_all_reduce(2))
 
     assert now.headline(found) == "ranks 0-2 train: steps 811 to 812, 2 of 3 in all_reduce at train.py:31"
