@@ -59,7 +59,7 @@ def turn(number: int) -> bool:
 
 profiles = "profiles" in words and rank == 0
 number = 0
-while True:
+while number < 10_000:  # some minutes: a test that fails leaves nothing for ever
     number += 1
     if profiles and os.path.exists("profile"):
         profiles = False
