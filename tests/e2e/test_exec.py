@@ -364,3 +364,19 @@ def test_the_terminal_is_the_commands(terminal: Terminal) -> None:
     show = "import os; print(os.isatty(0), os.isatty(1), os.tcgetpgrp(0) == os.getpgrp(), 'en' + 'd')"
 
     assert "True True True end" in terminal.type(f'{EXEC} {PYTHON} -c "{show}"\n', until="end")
+
+
+@pytest.mark.slow
+def test_who_has_had_enough_of_a_hang_is_told_of_it_at_the_end(tmp_path: Path, free_port: int) -> None:
+    command = [*SAFELAUNCH, "exec", "--", PYTHON, str(JOINS), "spawn", "hang", str(free_port)]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stderr is not None
+        assert any("watching on" in line for line in process.stderr)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        said = process.stderr.read()
+
+    assert process.returncode == 130
+    assert "error[SL301]: rank 1 sleeps in misbehave" in said
+    assert "progress returned" not in said

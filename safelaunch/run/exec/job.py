@@ -170,9 +170,11 @@ class JobWatch:
         return self._watch_for_hangs(group, interrupted)
 
     def _watch_for_hangs(self, group: WorkerGroup, interrupted: bool) -> Verdict | None:
+        if interrupted or not self.job.watched:
+            return None
         if self.job.left and all(one.exit is None or one.exit.code == 0 for one in group.workers):
             self.hangs.ended_well()
-        if not self.job.watched or self.job.left or interrupted or not group.alive:
+        if self.job.left or not group.alive:
             return None
         self._hearing.poll(group)
         self._endings.poll(group)

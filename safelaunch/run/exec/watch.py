@@ -163,7 +163,7 @@ class Watch:
             self._left_out += 1
 
     def _name(self, job: Job) -> str:
-        return f"job of {job.where}" if len(self._joined.jobs) > 1 else ""
+        return f"job of {job.where}" if len(self.watched) > 1 else ""
 
     def conclude(self, exit_code: int | None) -> None:
         """All is over: the last words, and result.json.
