@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from safelaunch.model import Finding
-from safelaunch.settings.lint import catalogue
+from safelaunch.model import Finding, Origin
+from safelaunch.settings.lint import catalogue, lint
+from safelaunch.settings.lint.context import LintContext, Setting
 from safelaunch.settings.lint.extract import tools
 from safelaunch.settings.lint.extract.scope import Command
+from safelaunch.settings.lint.extract.words import UNKNOWN, Token, expand
 from safelaunch.settings.lint.jobs import remark
 from safelaunch.settings.lint.jobs.launch.rules import guarded
 from safelaunch.settings.lint.jobs.launch.scene import Scene
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
 # Variables of CUDA that neither Slurm nor a module sets: an assignment does not change one that is exported.
 _NOBODY_BEFORE = frozenset({"CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_DEVICE_ORDER"})
+MOST_JUDGED = 64  # of them that are looked at once more as if they were exported
 _ASSIGNED = re.compile(r"([A-Z][A-Z0-9_]*)\+?=")
 _EXPORTS = frozenset({"export", "declare", "typeset", "readonly"})
 _ALL = re.compile(r"\bset\s+(?:-\w*a|-o\s+allexport)|\bexport\s+[\"']?\$|\bdeclare\s+-\w*x\w*\s+[\"']?\$")
@@ -45,7 +49,7 @@ def not_exported(job: JobFile, scene: Scene) -> Iterator[Remark]:
     """
     yield from _slips(job)
     if scene.launches or job.found.programs:
-        yield from _kept_in_the_shell(job)
+        yield from _kept_in_the_shell(job, scene)
     if scene.launches and all(launch.command.top for launch in scene.launches):
         yield from _too_late(job)
 
@@ -78,7 +82,7 @@ def _matters(name: str) -> bool:
     return catalogue.namespace(name) == "strict" or (catalogue.variable(name) is not None and "_" in name)
 
 
-def _kept_in_the_shell(job: JobFile) -> Iterator[Remark]:
+def _kept_in_the_shell(job: JobFile, scene: Scene) -> Iterator[Remark]:
     if _ALL.search(job.text):
         return
     exported = {setting.name for setting in job.settings}
@@ -87,18 +91,39 @@ def _kept_in_the_shell(job: JobFile) -> Iterator[Remark]:
         match = _ASSIGNED.match(command.words[0].raw) if len(command.words) == 1 else None
         if match and command.top and (catalogue.namespace(match[1]) == "strict" or match[1] in _NOBODY_BEFORE):
             assigned.setdefault(match[1], command)
+    mentioned = Counter(re.findall(r"[A-Za-z0-9_]+", job.text))
+    own = Counter(re.findall(r"(?m)^[ \t]*([A-Z][A-Z0-9_]*)\+?=", job.text))
+    told = 0
     for name, command in assigned.items():
-        mentioned = len(re.findall(rf"(?<![A-Za-z0-9_]){name}(?![A-Za-z0-9_])", job.text))
-        own = len(re.findall(rf"(?m)^[ \t]*{name}\+?=", job.text))
-        if name in exported or mentioned > own or re.search(r"\\[ \t]+$", job.lines[command.words[0].line - 1]):
+        if (
+            name in exported
+            or mentioned[name] > own[name]
+            or re.search(r"\\[ \t]+$", job.lines[command.words[0].line - 1])
+        ):
             continue  # of a line that was to go on, something graver is said: SL252
         word = command.words[0]
         line = name if "\n" in word.raw else word.raw
         span = remark.find(job.lines, word.line, name)
         says = f"{line} stays in the shell: nothing exports {name}, and no program gets it"
-        yield _told(
-            job, says, f"write export {line}", span, (Edit(Span(span.line, span.start, span.start), "export "),)
-        )
+        told += 1
+        if told > MOST_JUDGED or _would_be_told(
+            scene, Setting(name, _value(word), Origin("file", f"{job.path}:{span.line}"))
+        ):
+            yield _told(job, says, f"take it away, or write export {line}", span)
+            continue
+        edits = (Edit(Span(span.line, span.start, span.start), "export "),)
+        yield _told(job, says, f"write export {line}", span, edits)
+
+
+def _value(word: Token) -> str | None:
+    value = expand(word.raw).partition("=")[2]
+    return None if UNKNOWN in value else value
+
+
+def _would_be_told(scene: Scene, setting: Setting) -> bool:
+    """Whether there would be something to say of a setting if programs got it: now it does nothing."""
+    with_it = LintContext((*scene.job.settings, setting), scene.installed)
+    return any(finding.where == setting.origin.where for finding in lint(with_it, {}))
 
 
 def _too_late(job: JobFile) -> Iterator[Remark]:

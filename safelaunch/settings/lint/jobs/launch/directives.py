@@ -23,6 +23,10 @@ _ASKED_BY = {
     "SLURM_NTASKS_PER_NODE": "ntasks-per-node",
     "SLURM_GPUS": "gpus",
 }
+_BROUGHT = re.compile(r"\b(SLURMD?_\w+)(?=:?[-=?+]|\+=)")  # X=1, ${X:-1}
+_READS = re.compile(r"^[ \t]*(?:for|read|mapfile|readarray)\b[^$\n]*", re.MULTILINE)
+_NAME_OF_SLURM = re.compile(r"\bSLURMD?_\w+")
+MOST_NAMES = 32  # that Slurm does not have and that are looked at
 _OF_SLURM = re.compile(r"(?<!\\)\$\{?(SLURMD?_\w+)")
 _USED = re.compile(r"\$\{?(SLURM_(?:GPUS|NTASKS)(?:_PER_(?:NODE|TASK))?)(?:\}|(?![\w:]))")
 
@@ -134,16 +138,18 @@ def misspelt_variable(scene: Scene) -> Iterator[Remark]:
 
     What to do: write the name that the message names.
     """
-    told: set[str] = set()
+    told: set[str] = set(_BROUGHT.findall(scene.job.text))
+    told.update(name for line in _READS.findall(scene.job.text) for name in _NAME_OF_SLURM.findall(line))
+    most = len(told) + MOST_NAMES
     for number, text in enumerate(scene.job.lines, 1):
         for match in () if text.lstrip().startswith("#") else _OF_SLURM.finditer(text):
             name = match[1]
             if name in told or name in environment.KNOWN:
                 continue
+            if len(told) == most:
+                return
             told.add(name)
-            brought = rf"(?m)\b{name}(?::?[-=?+]|\+=)|^[^#$\n]*\b(?:for|read|mapfile|readarray)\b[^$\n]*\b{name}\b"
-            instead = "" if re.search(brought, scene.job.text) else environment.meant(name)
-            if instead:
+            if instead := environment.meant(name):
                 harmless = re.search(rf"\bshow\s+hostnames?\s+\$\{{?{name}\b", text)
                 yield scene.tell(
                     "SL251",

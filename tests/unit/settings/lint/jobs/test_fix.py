@@ -77,3 +77,13 @@ def test_a_new_name_is_not_written_for_a_torch_that_does_not_know_it() -> None:
     assert fixed("a.sh", text, torch="2.8") == text
     assert fixed("a.sh", text, torch="") == text
     assert fixed("a.sh", text, torch="2.15") == "export TORCH_FR_BUFFER_SIZE=2000\n"
+
+
+@pytest.mark.parametrize(
+    "line", ["CUDA_LAUNCH_BLOCKING=1", "NCCL_BLOCKING_WAIT=1", "NCCL_DEBUG=infos", "NCCL_TIMEOUT=60"]
+)
+def test_what_would_do_harm_once_it_is_exported_is_for_a_person(line: str) -> None:
+    job = look.read("a.sh", f"{line}\npython x.py\n")
+    [one] = look.remarks(job, stated("2.13", "2.29"), {})
+    assert (one.finding.code, one.edits) == ("SL223", ())
+    assert one.finding.remedy == f"take it away, or write export {line}"
