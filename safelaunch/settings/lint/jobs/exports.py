@@ -18,6 +18,7 @@ from safelaunch.settings.lint.jobs.remark import Edit, Remark, Span
 if TYPE_CHECKING:
     from safelaunch.settings.lint.jobs.look import JobFile
 
+_PLAIN = re.compile(r"""(?P<quote>["']?)(?:[\w./:,@%+=^-]|\$\{?\w+\}?)*(?P=quote)""")
 _ASSIGNED = re.compile(r"([A-Z][A-Z0-9_]*)\+?=")
 _EXPORTS = frozenset({"export", "declare", "typeset", "readonly"})
 _ALL = re.compile(r"\bset\s+(?:-\w*a|-o\s+allexport)|\bexport\s+[\"']?\$|\bdeclare\s+-\w*x\w*\s+[\"']?\$")
@@ -63,11 +64,17 @@ def _slips(job: JobFile) -> Iterator[Remark]:
                     continue
                 edits = (Edit(span, f"{name}{following.raw}"),)
                 says = f"{first} {name} {following.raw} sets nothing: there is a blank before the ="
-                yield _told(job, says, f"write {first} {name}{following.raw}", span, edits)
+                remedy = f"write {first} {_shown(name, following.raw[1:])}, without the blank"
+                yield _told(job, says, remedy, span, edits)
             if first in ("unset", "unsetenv") and (match := _ASSIGNED.match(name)) and _matters(match[1]):
                 says = f"{first} {name} unsets nothing: it takes a name alone"
-                remedy = f"write unset {match[1]}, or export {name}"
+                remedy = f"write unset {match[1]}, or export {_shown(match[1], name.partition('=')[2])}"
                 yield _told(job, says, remedy, remark.text(job.lines, word.line, name))
+
+
+def _shown(name: str, value: str) -> str:
+    """An assignment as it may stand in advice, which people paste: a value that a shell would run is not repeated."""
+    return f"{name}={value}" if _PLAIN.fullmatch(value) else f"{name}=VALUE"
 
 
 def _matters(name: str) -> bool:
@@ -92,9 +99,10 @@ def _kept_in_the_shell(job: JobFile) -> Iterator[Remark]:
         word = command.words[0]
         line = name if "\n" in word.raw else word.raw
         span = remark.find(job.lines, word.line, name)
+        shown = _shown(name, word.raw.partition("=")[2]) if line == word.raw else name
         says = f"{line} stays in the shell: nothing exports {name}, and no program gets it"
         yield _told(
-            job, says, f"write export {line}", span, (Edit(Span(span.line, span.start, span.start), "export "),)
+            job, says, f"write export {shown}", span, (Edit(Span(span.line, span.start, span.start), "export "),)
         )
 
 
