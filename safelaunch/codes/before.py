@@ -138,7 +138,7 @@ CODES = (
         Trait.COMMAND,
     ),
     # SL2xx: profiles and environment
-    Code("SL201", "profile-missing", "the profile cannot be found or read", "settings.profile:find"),
+    Code("SL201", "profile-missing", "a profile or a file cannot be found, read or changed", "settings.profile:find"),
     Code("SL202", "profile-syntax", "the profile is not valid TOML", "settings.profile:parse_file"),
     Code("SL203", "profile-key", "the profile has an unknown key", "settings.schema:check_key"),
     Code("SL204", "profile-value", "the profile has a value of the wrong type", "settings.schema:check_value"),

@@ -153,5 +153,5 @@ def _variables(message: Mapping[str, Any]) -> dict[str, str]:
     return {
         "SAFELAUNCH_EVENT": message["event"],
         "SAFELAUNCH_VERDICT": text if len(text) <= MOST_OF_VARIABLE else "null",
-        "SAFELAUNCH_HEADLINE": headline[:2000].replace("\0", " "),
+        "SAFELAUNCH_HEADLINE": "".join(char if char.isprintable() else " " for char in headline[:2000]),
     }

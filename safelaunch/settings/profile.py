@@ -70,15 +70,17 @@ def available(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def find(name: str, environ: Mapping[str, str], asked_by: str = "") -> str:
-    """The profile cannot be found or read.
+    """A profile, or a file of a job, cannot be found, read or changed.
 
     A name with a slash, or one that ends in .toml, is the path of a file. Any other name is looked up among the
     user's own profiles, in $XDG_CONFIG_HOME/safelaunch/profiles (~/.config where that is not set), and then among
     the shipped ones.
 
-    How it is concluded: there is no such file, or it could not be opened.
+    How it is concluded: there is no such file, or it could not be opened. `safelaunch lint` also tells of files and
+    folders below those that were named, of a file that takes too long, and of what `--fix` does not change: a file or
+    folder of another user, and a link that was not named itself.
 
-    What to do: `safelaunch profile list` shows what can be named and where it lies.
+    What to do: `safelaunch profile list` shows what can be named and where it lies. Let a file be mended by its owner.
     """
     prefix = f"{asked_by}: " if asked_by else ""
     if os.sep in name or name.endswith(_SUFFIX):

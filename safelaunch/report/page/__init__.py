@@ -99,5 +99,10 @@ def _verdict(verdict: Verdict, folder: str) -> list[Html]:
         rest = verdict.because[terminal.BECAUSE :]
         parts.append(tag("ul", *(tag("li", cell(line, 1000)) for line in rest[:40])))
     if any("all in the bundle" in line for line in lines):
-        parts.append(tag("details", tag("summary", "the whole traceback"), tag("pre", verdict.traceback)))
+        parts.append(tag("details", tag("summary", "the whole traceback"), tag("pre", _indented(verdict.traceback))))
     return parts
+
+
+def _indented(traceback: str) -> str:
+    """As on the terminal: a line of it that a program has made up begins where no line of ours does."""
+    return "\n".join(f"  {line}" for line in traceback.splitlines())

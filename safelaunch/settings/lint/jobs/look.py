@@ -31,6 +31,8 @@ _AMD = re.compile(
     r"\brocm\b|HIP_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES|RCCL_|HSA_|amd\.com/gpu|\bMI[23]\d0X?\b", re.IGNORECASE
 )
 _NAME = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+")
+_WRITE = re.compile(r"(write [A-Za-z_]\w*=)(.*)", re.DOTALL)
+_PLAIN = re.compile(r"""["']?[\w./:,@%+=^\[\]-]*["']?""")
 MOST_JOBS = 16  # that one script writes and submits
 ORDER = {"error": 0, "warning": 1, "note": 2}
 
@@ -93,6 +95,14 @@ def remarks(job: JobFile, installed: Installed, severity: Mapping[str, str]) -> 
     return tuple(sorted(_folded(kept), key=lambda one: (ORDER.get(one.finding.severity, 3), one.line)))
 
 
+def _advised(finding: Finding, value: str | None) -> Finding:
+    """A finding about a setting whose advice, which people paste, repeats no value that a shell would run."""
+    match = _WRITE.fullmatch(finding.remedy)
+    if match is None or _PLAIN.fullmatch(value or "") or _PLAIN.fullmatch(match[2]):
+        return finding
+    return dataclasses.replace(finding, remedy=f"{match[1]}VALUE")
+
+
 def of_amd(job: JobFile, installed: Installed) -> Installed:
     """The libraries against which a file is judged: of AMD's NCCL, for a file for AMD's GPUs, nothing is known."""
     if not _AMD.search(job.text) or installed.torch is None:
@@ -138,7 +148,8 @@ def _placed(job: JobFile, findings: Iterable[Finding], installed: Installed) -> 
         about = [each for each in by_place.get(finding.where, ()) if _is_about(finding, each)]
         if about:
             span = remark.find(job.lines, int(number), about[0].name, about[0].value)
-            yield Remark(finding, job.path, span, edits=certain(job, finding, about[0], span, installed))
+            edits = certain(job, finding, about[0], span, installed)
+            yield Remark(_advised(finding, about[0].value), job.path, span, edits=edits)
         else:
             word = re.match(r"[A-Za-z_]\w*", finding.summary)
             span = remark.find(job.lines, int(number), word[0] if word else "")

@@ -18,6 +18,7 @@ from safelaunch.settings.spelling import nearest
 
 NAMES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
 RAISES = "torch raises at the first use of the device"
+PAIRS = "key:value,key:value"
 SOURCE = source("c10/core/AllocatorConfig.h (measured, torch 2.13)")
 
 # cudaMallocAsync takes none of these. Source: c10/cuda/CUDAAllocatorConfig.cpp, parseArgs.
@@ -112,8 +113,9 @@ def _without_value(variable: Variable, key: str) -> Fault:
     if "=" in key:
         name, _, value = key.partition("=")
         says = f"has = after {name}: {RAISES}, for it takes key:value"
-        return Fault("error", says, (SOURCE,), f"write {variable.name}={name}:{value}")
-    return Fault("error", f"has no value for {quoted(key)}: {RAISES}", (SOURCE,), "write key:value,key:value")
+        is_plain = re.fullmatch(r"[\w.]*", name + value) is not None
+        return Fault("error", says, (SOURCE,), f"write {variable.name}={f'{name}:{value}' if is_plain else PAIRS}")
+    return Fault("error", f"has no value for {quoted(key)}: {RAISES}", (SOURCE,), f"write {PAIRS}")
 
 
 def _did_you_mean(key: str, known: Iterable[str]) -> str:
