@@ -12,9 +12,15 @@ from safelaunch.model import Collective, Location, RankFacts
 
 @dataclasses.dataclass(frozen=True)
 class Swapped:
-    """Two numbers at which ranks have the same two calls, of two threads each, the other way round."""
+    """Calls that follow each other, of two threads, the second of which another rank has made first.
 
-    here: dict[int, tuple[Collective, Collective]]  # by rank, in the order of their numbers
+    Args:
+        here: by rank, where both are known.
+        alone: the call of the meeting of all others.
+    """
+
+    here: dict[int, tuple[Collective, Collective]]
+    alone: dict[int, Collective]
 
     @property
     def summary(self) -> str:
@@ -31,27 +37,31 @@ class Swapped:
         for rank, (one, two) in self.here.items():
             said = f"{_brings(one)} in one thread, and then {_brings(two)} in another"
             alike.setdefault(said, []).append(rank)
+        for rank, call in self.alone.items():
+            alike.setdefault(_brings(call), []).append(rank)
         return tuple(f"{names(ranks)} made {said}" for said, ranks in alike.items())
 
     @property
     def place(self) -> Location | None:
-        """Where the thread that is not the main one makes its call; the main thread's id is its process's."""
+        """Where the thread that came second on the first of these ranks makes its call."""
         return next(iter(self.here.values()))[-1].location
 
     remedy = OWN_GROUP
 
 
 def swapped(meeting: Iterable[tuple[RankFacts, Collective]]) -> Swapped | None:
-    """Whether two ranks of a meeting have brought to it what the other one brings to the number beside it, from another
-    of its threads."""
+    """Whether a rank of a meeting brings to the next number, from another of its threads, what another rank has brought
+    to this one."""
+    came = [*meeting]
+    brought = {facts.rank: call for facts, call in came}
     pairs: dict[int, tuple[Collective, Collective]] = {}
-    for facts, call in meeting:
-        for beside in (own for own in facts.collectives if own.group == call.group and abs(own.seq - call.seq) == 1):
-            if beside.thread and call.thread and beside.thread != call.thread and _kind(beside) != _kind(call):
-                one, two = sorted((call, beside), key=lambda own: own.seq)
-                pairs.setdefault(facts.rank, (one, two))
-    orders = {(_kind(one), _kind(two)) for one, two in pairs.values()}
-    return Swapped(pairs) if any((two, one) in orders for one, two in orders) else None
+    for facts, call in came:
+        others = {_kind(other) for rank, other in brought.items() if rank != facts.rank}
+        behind = (own for own in facts.collectives if own.group == call.group and own.seq == call.seq + 1)
+        for next_one in behind:
+            if next_one.thread and call.thread and next_one.thread != call.thread and _kind(next_one) in others:
+                pairs[facts.rank] = call, next_one
+    return Swapped(pairs, {rank: call for rank, call in brought.items() if rank not in pairs}) if pairs else None
 
 
 def _kind(call: Collective) -> object:

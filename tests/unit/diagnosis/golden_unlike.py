@@ -29,7 +29,7 @@ SHARE = Location(TRAIN, 39, "evaluate")
 
 def cases() -> Golden:
     """By name."""
-    return {**_saves_alone(), **_members_alone(), **_two_lines(), **_meetings(), **_broken()}
+    return {**_saves_alone(), **_members_alone(), **_two_lines(), **_meetings(), **_broken(), **_handlers()}
 
 
 def enqueued(number: int, latest: Collective, *before: Collective) -> RankFacts:
@@ -232,3 +232,35 @@ def _broken() -> Golden:
             behind,
         ),
     }
+
+
+def _handlers() -> Golden:
+    """A timer's handler makes a barrier, in the midst of a line of arithmetic."""
+    takes, counts, steps = Location(TRAIN, 25, "take"), Location(TRAIN, 35, "tokens"), Location(TRAIN, 49, "main")
+    facts = waiting(0, call("barrier", at=takes, size=2))
+    assert facts.stack is not None
+    own = dataclasses.replace(facts.stack, frames=(*facts.stack.frames, counts, steps))
+    facts = dataclasses.replace(facts, stack=own, stacks=(own,))
+
+    def job(text: str) -> Case:
+        source = (
+            SourceLine(TRAIN, 25, "dist.barrier()"),
+            SourceLine(TRAIN, 35, text, loops=((34, 35),)),
+            SourceLine(TRAIN, 49, "ids = tokens(step)", loops=((48, 56),)),
+            SourceLine(TRAIN, STEP.line, "loss.backward()", loops=((48, 90),)),
+        )
+        return hang(facts, in_cpp(waiting(1, call(size=2))), source=source)
+
+    handled = Expected(
+        "SL302",
+        (0,),
+        place(takes),
+        confidence="medium",
+        conclusive=True,
+        mentions=(
+            "rank 0 makes barrier #12 (train.py:25) in a signal handler (take), while rank 1 is in all_reduce #12",
+            "train.py:35 makes no call",
+            "set a flag",
+        ),
+    )
+    return {"hang-barrier-in-a-signal-handler": (job("acc = (acc + i * i) % 997"), handled)}
