@@ -15,8 +15,8 @@ from safelaunch.diagnosis.blame.skipped import SkippedPass, skipped_pass
 from safelaunch.diagnosis.blame.variants import Place, Variant, placed, same_place, variants_at
 from safelaunch.diagnosis.blame.ways_out import Ways, ways_out
 from safelaunch.diagnosis.frames import user_frame
-from safelaunch.diagnosis.hang.headlines import deviation
 from safelaunch.diagnosis.hang.handlers import in_handlers
+from safelaunch.diagnosis.hang.headlines import deviation
 from safelaunch.diagnosis.hang.two_threads import OWN_GROUP, TwoThreads, two_threads
 from safelaunch.diagnosis.verdicts import hang_verdict, waiters
 from safelaunch.diagnosis.view import View

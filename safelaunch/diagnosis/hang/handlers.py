@@ -33,7 +33,7 @@ def in_handlers(view: View, variants: Sequence[Variant]) -> Verdict | None:
         view,
         "SL302",
         f"{names(ranks)} {verb(ranks, 'makes', 'make')} {call_at(first.call)} in a signal handler ({name}), while "
-        f"{there} {verb(others, 'is', 'are')} in {call_at(placed(*others[0]))}",
+        f"{there} {'is' if len(others) == 1 else 'are'} in {call_at(placed(*others[0]))}",
         ranks,
         location=first.handler,
         call=first.call,
