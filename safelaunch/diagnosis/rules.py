@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from safelaunch.diagnosis.crash import early_exit, exception, mismatch, process_end, process_exit, timeout, undecided
+from safelaunch.diagnosis.crash import (
+    broken_by_a_misfit,
+    early_exit,
+    exception,
+    mismatch,
+    process_end,
+    process_exit,
+    timeout,
+    undecided,
+)
 from safelaunch.diagnosis.hang import (
     all_idle,
     all_in_file_system,
@@ -61,6 +70,7 @@ HANGS = (
     Rule(Stage.MISFIT, group_members.groups_differ, ("SL302",), (MORE_THAN_DUMPS, WAITS)),
     Rule(Stage.MISFIT, desync.different_operation, ("SL302", "SL303"), (OTHER_CALLS,)),
     Rule(Stage.MISFIT, mismatch.size_mismatch, ("SL410",)),
+    Rule(Stage.MISFIT, mismatch.in_two_threads, ("SL302",), (NO_OTHER_CALLS,)),
     Rule(Stage.MISFIT, rendezvous.cannot_meet, ("SL319",), (MORE_THAN_DUMPS,)),
     Rule(Stage.MISFIT, tags.tags_differ, ("SL302",), (MORE_THAN_DUMPS, WAITS)),
     Rule(Stage.PREMISE, exchanges.cannot_exchange, ("SL410", "SL399"), (NO_SINKS, NO_OTHER_CALLS, NOBODY_AWAY)),
@@ -88,8 +98,10 @@ HANGS = (
 CRASHES = (
     Rule(Stage.LEFT, early_exit.early_exit, ("SL408",)),
     Rule(Stage.MISFIT, mismatch.size_mismatch, ("SL410",)),
+    Rule(Stage.MISFIT, mismatch.in_two_threads, ("SL411",)),
     Rule(Stage.MISFIT, mismatch.operation_mismatch, ("SL411",)),
     Rule(Stage.MISFIT, mismatch.line_mismatch, ("SL411",)),
+    Rule(Stage.MISFIT, broken_by_a_misfit.aborted_by_gloo, ("SL411",)),
     Rule(Stage.ALL_ALIKE, exception.exception_everywhere, ("SL402", *EXCEPTIONS)),
     Rule(Stage.ALL_ALIKE, process_exit.exit_everywhere, ("SL415",)),
     Rule(Stage.FIRST, exception.exception, EXCEPTIONS),

@@ -11,6 +11,7 @@ from safelaunch.diagnosis.blame import history
 from safelaunch.diagnosis.blame.deviation import Deviation
 from safelaunch.diagnosis.blame.uneven_data import had_fewer
 from safelaunch.diagnosis.crash.first_failure import broken_by_gloo, primary, secondary, unexplained
+from safelaunch.diagnosis.crash.swapped import swapped
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import is_irreversible, is_under_way
 from safelaunch.diagnosis.waitgraph.record import LEAVING, current_calls
@@ -25,6 +26,7 @@ BREAKS_ON_GLOO = {"all_gather", "gather", "scatter"}
 UNEVEN = ("all_to_all", "all_gather")
 
 REMEDIES = {
+    "SL302": "",
     "SL410": "compare the shapes at this line on all ranks",
     "SL411": "look for a collective under a condition that differs between ranks",
 }
@@ -62,8 +64,37 @@ def size_mismatch(view: View) -> Verdict | None:
         if len(operations) == 1 and (operations <= SAME_SIZE or _broke(view.case, meeting) or _cannot_fit(meeting)):
             brought = {facts.rank: (call.numel, call.dtype) for facts, call in meeting}
             if len(set(brought.values())) > 1:
+                if swapped(meeting) is not None:
+                    return None  # of two threads neither brings a wrong size
                 sizes = {rank: f"{numel} x {dtype}" for rank, (numel, dtype) in brought.items()}
                 return _verdict(view.case, "SL410", meeting, sizes)
+    return None
+
+
+def in_two_threads(view: View) -> Verdict | None:
+    """Two threads of a rank make collectives in one process group, and came in another order than on another rank.
+
+    How it was concluded: at two numbers that follow each other, ranks made the same two calls, each from a thread of
+    its own, and the order is another one on one of them. So neither their shapes nor their lines are wrong.
+
+    What to do: give one of the two threads a process group of its own.
+    """
+    for meeting in _meetings(view.case):
+        found = swapped(meeting) if len({(c.op, c.numel, c.dtype) for _, c in meeting}) > 1 else None
+        if found is not None:
+            hung = view.case.incident.kind == "hang"
+            vote = dict.fromkeys((facts.rank for facts, _ in meeting), "")
+            verdict = _verdict(view.case, "SL302" if hung else "SL411", meeting, vote)
+            return dataclasses.replace(
+                verdict,
+                summary=found.summary,
+                culprit_ranks=(),
+                pid=None,
+                location=found.place,
+                because=found.because,
+                confidence="high",
+                remedy=found.remedy,
+            )
     return None
 
 
@@ -89,7 +120,7 @@ def operation_mismatch(view: View) -> Verdict | None:
     """
     for meeting in _meetings(view.case):
         brought = {facts.rank: call.op for facts, call in meeting}
-        if len(set(brought.values())) > 1:
+        if len(set(brought.values())) > 1 and swapped(meeting) is None:
             return _verdict(view.case, "SL411", meeting, brought)
     return None
 

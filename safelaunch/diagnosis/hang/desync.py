@@ -15,6 +15,7 @@ from safelaunch.diagnosis.blame.skipped import SkippedPass, skipped_pass
 from safelaunch.diagnosis.blame.variants import Place, Variant, placed, same_place, variants_at
 from safelaunch.diagnosis.blame.ways_out import Ways, ways_out
 from safelaunch.diagnosis.frames import user_frame
+from safelaunch.diagnosis.hang.handlers import in_handlers
 from safelaunch.diagnosis.hang.headlines import deviation
 from safelaunch.diagnosis.hang.two_threads import OWN_GROUP, TwoThreads, two_threads
 from safelaunch.diagnosis.verdicts import hang_verdict, waiters
@@ -121,7 +122,9 @@ def different_operation(view: View) -> Verdict | None:
     desync = Desync(view, wait, variants_at(view.case, wait.call))
     if len(desync.variants) > 1 and desync.in_one_group is not None:
         return _of_two_threads(desync, desync.in_one_group)
-    return _verdict(desync, _blame(desync)) if len(desync.variants) > 1 else None
+    if len(desync.variants) < 2:
+        return None
+    return in_handlers(view, desync.variants) or _verdict(desync, _blame(desync))
 
 
 # ------------------------------------------------------------------------------------------------ who deviates

@@ -6,7 +6,7 @@ import dataclasses
 
 from expected import Expected, place
 from hang_scenes import SAVE, as_recorded, call, done, hang, in_cpp, in_torch, library, stack, waiting
-from scenes import STEP, T
+from scenes import STEP, T, aborted_in_collective, case, lost_peer, rank
 
 from safelaunch.model import Case, Collective, Location, RankFacts
 
@@ -26,6 +26,22 @@ def in_both(number: int, reduces: int, gathers: int, beginning: tuple[Location, 
         recorded=as_recorded(calls),
         stacks=(*facts.stacks, other),
     )
+
+
+def of_size(numel: int, seq: int, number: int, *, main: bool = True) -> Collective:
+    """A call of the main thread, or of one that counts."""
+    place, thread = (STEP, 4100) if main else (SAVE, 9100)
+    return dataclasses.replace(call(seq=seq, at=place, size=2, thread=thread + number), numel=numel)
+
+
+def brings_both(number: int) -> RankFacts:
+    """A rank of which the counting thread came first, and the main thread behind it."""
+    return aborted_in_collective(rank(number, inside=(of_size(1, 12, number, main=False), of_size(64, 13, number))))
+
+
+def brings_one(number: int) -> RankFacts:
+    """A rank of which the main thread came first."""
+    return rank(number, inside=(of_size(64, 12, number),))
 
 
 def unnumbered(facts: RankFacts) -> RankFacts:
@@ -52,8 +68,19 @@ def cases() -> dict[str, tuple[Case, Expected]]:
     one = dataclasses.replace(
         named, mentions=("two threads of rank 0 use one process group at once", "rank 1 is in all_reduce #12")
     )
+    of_sizes = dataclasses.replace(
+        named,
+        code="SL411",
+        location=place(STEP),
+        conclusive=None,
+        mentions=("two threads of rank 0 use one process group at once", "a process group of its own"),
+    )
     of_autograd = (Location("/opt/torch/autograd/function.py", 311, "apply"),)
     return {
+        "gloo-breaks-two-threads-in-one-group": (
+            case(brings_both(0), lost_peer(brings_one(1)), world_size=2),
+            of_sizes,
+        ),
         "hang-two-threads-in-one-group": (hang(in_both(0, 13, 12), in_both(1, 12, 13)), named),
         # Where py-spy may not look: the rank's own handler knows no thread by the kernel's number.
         "hang-two-threads-that-faulthandler-shows": (

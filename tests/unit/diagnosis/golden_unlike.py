@@ -6,9 +6,20 @@ import dataclasses
 
 from expected import Expected, place
 from hang_scenes import INIT, SAVE, call, condition, done, hang, in_cpp, stack, waiting, world
-from scenes import LOOP, STEP, TORCH, TRAIN, T
+from scenes import DISTRIBUTED, LOOP, STEP, TORCH, TRAIN, T, case, crashed, lost_peer, rank
 
-from safelaunch.model import Case, Collective, Location, ProcessGroup, RankFacts, Rendezvous, SourceLine
+from safelaunch.model import (
+    Case,
+    Collective,
+    LoaderPass,
+    Location,
+    ProcessGroup,
+    RankDevice,
+    RankFacts,
+    Rendezvous,
+    SourceLine,
+    Stack,
+)
 
 Golden = dict[str, tuple[Case, Expected]]
 
@@ -18,7 +29,7 @@ SHARE = Location(TRAIN, 39, "evaluate")
 
 def cases() -> Golden:
     """By name."""
-    return {**_saves_alone(), **_members_alone(), **_two_lines(), **_meetings()}
+    return {**_saves_alone(), **_members_alone(), **_two_lines(), **_meetings(), **_broken(), **_handlers()}
 
 
 def enqueued(number: int, latest: Collective, *before: Collective) -> RankFacts:
@@ -167,3 +178,89 @@ def _meetings() -> Golden:
             Expected("SL310", location=place(INIT), confidence="medium"),
         ),
     }
+
+
+def _broken() -> Golden:
+    """gloo aborts the rank that receives bytes of another call: here the one that has left its loop."""
+    on_cpu = {number: RankDevice(number, number, backend="gloo") for number in range(3)}
+    autograd = Location(f"{TORCH}/autograd/graph.py", 979, "_engine_run_backward")
+    totals = Location(TRAIN, 79, "main")
+
+    def with_loader(facts: RankFacts, given: int, ended: float | None = None) -> RankFacts:
+        loader = LoaderPass(7, 1, given, None, ended)
+        return dataclasses.replace(facts, device=on_cpu[facts.rank], loaders=(loader,), batch=given)
+
+    def passes(number: int, given: int = 24) -> RankFacts:
+        inside = Stack((autograd, STEP), "py-spy", "", 4100 + number, "MainThread")
+        facts = rank(number, inside=())
+        return with_loader(dataclasses.replace(facts, stack=inside, stacks=(inside,)), given)
+
+    def aborts(number: int, seq: int, given: int) -> RankFacts:
+        own = call(seq=seq, at=totals, size=3, t=T - 0.2)
+        return with_loader(crashed(rank(number, inside=(own,)), 6, DISTRIBUTED, totals), given, T - 0.3)
+
+    def loses(facts: RankFacts) -> RankFacts:
+        text = 'File "graph.py", line 979, in _engine_run_backward'
+        lost = lost_peer(facts, ended=False)
+        assert lost.error is not None
+        return dataclasses.replace(lost, error=dataclasses.replace(lost.error, traceback=text, location=STEP))
+
+    waits = call(seq=36, at=totals, size=3, t=T - 0.1)
+    waits_at_totals = Stack((DISTRIBUTED, totals), "py-spy", "", 4100, "MainThread")
+    ahead = dataclasses.replace(rank(0, inside=(waits,)), stack=waits_at_totals, stacks=(waits_at_totals,))
+    ran_out = Expected(
+        "SL411",
+        (1,),
+        place(totals),
+        secondary=(0,),
+        mentions=(
+            "rank 1 is in all_reduce #29 (train.py:79), while its peers are in a backward pass (train.py:88)",
+            "rank 1 ran out of batches after 23; its peers have had 24",
+        ),
+    )
+    behind = Expected(
+        "SL411",
+        location=place(totals),
+        secondary=(1,),
+        confidence="medium",
+        mentions=("rank 1 had made one collective fewer than rank 0 when both came to train.py:79",),
+    )
+    return {
+        "gloo-aborts-who-ran-out-of-batches": (case(loses(passes(0)), aborts(1, 29, 23), passes(2)), ran_out),
+        "gloo-aborts-who-is-one-call-behind": (
+            case(with_loader(ahead, 30, T - 0.2), aborts(1, 35, 30), passes(2, 30)),
+            behind,
+        ),
+    }
+
+
+def _handlers() -> Golden:
+    """A timer's handler makes a barrier, in the midst of a line of arithmetic."""
+    takes, counts, steps = Location(TRAIN, 25, "take"), Location(TRAIN, 35, "tokens"), Location(TRAIN, 49, "main")
+    facts = waiting(0, call("barrier", at=takes, size=2))
+    assert facts.stack is not None
+    own = dataclasses.replace(facts.stack, frames=(*facts.stack.frames, counts, steps))
+    facts = dataclasses.replace(facts, stack=own, stacks=(own,))
+
+    def job(text: str) -> Case:
+        source = (
+            SourceLine(TRAIN, 25, "dist.barrier()"),
+            SourceLine(TRAIN, 35, text, loops=((34, 35),)),
+            SourceLine(TRAIN, 49, "ids = tokens(step)", loops=((48, 56),)),
+            SourceLine(TRAIN, STEP.line, "loss.backward()", loops=((48, 90),)),
+        )
+        return hang(facts, in_cpp(waiting(1, call(size=2))), source=source)
+
+    handled = Expected(
+        "SL302",
+        (0,),
+        place(takes),
+        confidence="medium",
+        conclusive=True,
+        mentions=(
+            "rank 0 makes barrier #12 (train.py:25) in a signal handler (take), while rank 1 is in all_reduce #12",
+            "train.py:35 makes no call",
+            "set a flag",
+        ),
+    )
+    return {"hang-barrier-in-a-signal-handler": (job("acc = (acc + i * i) % 997"), handled)}

@@ -29,6 +29,8 @@ ORDERS = 24  # permutations of each case: all of four ranks
 # ranks share, and where the source is needed to tell a call of
 # C++ from one like it that all ranks have always made.
 BOTH_WRONG = {
+    # It aborted: where nothing tells of its peers, no more is known.
+    "gloo-aborts-who-is-one-call-behind": {1},
     "attach-waits-differ": {2},
     "attach-all-are-stopped": {0, 1, 2},  # each of them is
     "attach-one-could-not-be-looked-at": {1},  # it sleeps, and would be late if the other one were elsewhere
