@@ -20,7 +20,6 @@ SECONDS, SECONDS_PER_MIB = 7.0, 2.0
 ROOM, ROOM_PER_MIB = 384 << 20, 64 << 20  # of address space beyond what is in use: two threads take 150 MiB of it
 SECONDS_EACH = 0.25  # of many inputs; one of a usual size takes some milliseconds
 AGAIN_S = 1.0
-MOST_AHEAD_S = 60.0  # for a pipe, whose end is not known
 AT_LEAST_S = 0.01  # 0 would stop the clock
 MOST_FILES = 100_000  # that are looked at for their sizes
 
@@ -125,12 +124,10 @@ def share(part: float) -> Iterator[None]:
 
 
 def longer(size: int) -> None:
-    """What is read has so many bytes more than was known when the clock was set, which stands at no more than
-    `MOST_AHEAD_S` then."""
+    """What is read has so many bytes more than was known when the clock was set."""
     left, again = signal.getitimer(signal.ITIMER_REAL)
     if left:
-        more = max(left, min(left + SECONDS_PER_MIB * size / (1 << 20), MOST_AHEAD_S))
-        signal.setitimer(signal.ITIMER_REAL, more, again)
+        signal.setitimer(signal.ITIMER_REAL, left + SECONDS_PER_MIB * size / (1 << 20), again)
 
 
 @contextlib.contextmanager

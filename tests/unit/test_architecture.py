@@ -129,6 +129,7 @@ LAYERS: dict[str, set[str]] = {
         "pulse",
         "user_files",
         "regular",
+        "open_folder",
         "limits",
         "toml",
         "user_code",

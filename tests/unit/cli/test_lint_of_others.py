@@ -16,6 +16,8 @@ from safelaunch.cli import lint
 from safelaunch.cli.lint_files import LintedFiles
 from safelaunch.settings.lint.extract import grammar
 from safelaunch.settings.lint.installed import stated
+from safelaunch.settings.lint.jobs import write
+from safelaunch.settings.lint.jobs.remark import Edit, Span
 
 NEW = ("--torch", "2.9", "--nccl", "2.27")
 JOB = "#!/bin/bash\nexport NCCL_ASYNC_ERROR_HANDLING=1\ntorchrun train.py\n"
@@ -111,14 +113,10 @@ def test_a_folder_that_cannot_be_written_costs_its_files_alone(
     assert [Path(folder, "job.sh").read_text() for folder in "abc"] == [MENDED, JOB, MENDED]
 
 
-def test_what_is_mended_is_mended_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("job.sh").write_text("#!/bin/bash\nNCCL_MIN_NRINGS=4\ntorchrun train.py\n")
-    shown = run(capsys, "--diff", "job.sh")[1]
-    run(capsys, "--fix", "job.sh")
-    once = Path("job.sh").read_text()
-    assert "+export NCCL_MIN_NCHANNELS=4" in shown
-    assert once == "#!/bin/bash\nexport NCCL_MIN_NCHANNELS=4\ntorchrun train.py\n"
-    assert run(capsys, "--fix", "job.sh")[1].endswith("0 findings mended in 0 files\n")
+def test_a_mend_that_makes_way_for_another_is_made_with_it() -> None:
+    name, value = Span(1, 0, 1), Span(1, 2, 3)
+    rounds = {"B=1\n": [Edit(value, "2")], "B=2\n": []}
+    assert write.settled("A=1\n", [Edit(name, "B")], lambda text: rounds[text]) == "B=2\n"
 
 
 # ------------------------------------------------------------------------------------------------- not looked at
