@@ -11,7 +11,7 @@ from safelaunch.diagnosis.verdicts import crash_verdict
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import BACKWARD, is_inside_torch
 from safelaunch.diagnosis.wording import SAME_ORDER, call_at, in_brackets, label, names, short, verb
-from safelaunch.model import Collective, Location, RankFacts, Stack, Verdict
+from safelaunch.model import Collective, Location, PyError, RankFacts, Stack, Verdict
 
 UNEVEN = "all ranks must make the same number of steps: look for uneven data, or use `drop_last` or DDP's `join()`"
 TOLD = (
@@ -42,11 +42,8 @@ def aborted_by_gloo(view: View) -> Verdict | None:
     What to do: see why the ranks came apart: uneven data, a batch that one rank skipped, an exception that was caught.
     """
     own = _aborted(view)
-    others = [_place(facts) for facts in view.case.ranks if own is not None and facts.rank != own.facts.rank]
-    if own is None or own.call is None or not others:
-        return None
-    peers = [other for other in others if other is not None]
-    if len(peers) < len(others) or any(_is_met(own.call, other) for other in peers):
+    peers = _peers(view, own) if own is not None else []
+    if own is None or own.call is None or not peers:
         return None
     number = own.call
     behind = [peer for peer in peers if peer.call is not None and peer.line == own.line and peer.call.op == number.op]
@@ -61,6 +58,14 @@ def aborted_by_gloo(view: View) -> Verdict | None:
         remedy=UNEVEN if fewer else f"{SAME_ORDER}: look for a step that one rank skipped, or an exception it caught",
         confidence="high" if fewer else "medium",
     )
+
+
+def _peers(view: View, own: _Place) -> list[_Place]:
+    """Where all others were; nothing where that is not known of one of them, or it may be the same call."""
+    found = [_place(facts) for facts in view.case.ranks if facts.rank != own.facts.rank]
+    peers = [place for place in found if place is not None]
+    met = own.call is None or any(_is_met(own.call, peer) for peer in peers)
+    return peers if len(peers) == len(found) and not met else []
 
 
 def _aborted(view: View) -> _Place | None:
@@ -83,19 +88,23 @@ def _uses_gloo(facts: RankFacts) -> bool:
 
 def _place(facts: RankFacts) -> _Place | None:
     """Where a rank was in a call, or a backward pass; None where neither is known."""
-    error, last = facts.error, facts.last_collective
-    if error is not None:  # by now its stack is that of its end
-        if error.location is not None and BACKWARD in error.traceback:
-            return _Place(facts, None, error.location)
-        inside = last is not None and last.location == error.location
-        return _Place(facts, last, error.location) if inside and error.location is not None else None
-    stack = facts.fault or facts.stack
+    if facts.error is not None:
+        return _of_error(facts, facts.error)
+    last, stack = facts.last_collective, facts.fault or facts.stack
     line = user_frame(stack)
     if stack is None or line is None or not any(map(is_inside_torch, stack.frames[:3])):
         return None
     if _in_backward(stack):
         return _Place(facts, None, line)
     return _Place(facts, last, last.location or line) if last is not None and not last.done else None
+
+
+def _of_error(facts: RankFacts, error: PyError) -> _Place | None:
+    """The same of a rank that has raised: by now its stack is that of its end."""
+    last, line = facts.last_collective, error.location
+    if line is not None and BACKWARD in error.traceback:
+        return _Place(facts, None, line)
+    return _Place(facts, last, line) if last is not None and line is not None and last.location == line else None
 
 
 def _in_backward(stack: Stack) -> bool:

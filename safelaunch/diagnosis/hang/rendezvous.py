@@ -34,9 +34,9 @@ def cannot_meet(view: View) -> Verdict | None:
 
     What it is not: a rank that has not called `init_process_group` yet. That is SL309.
     """
-    ranks = view.living
+    ranks = [facts for facts in view.living if facts.meets is not None]
     calls = {facts.rank: facts.meets for facts in ranks if facts.meets is not None}
-    if not view.sees_all_ranks or len(calls) < len(view.case.ranks) or not all(map(_has_met_nobody, ranks)):
+    if not view.sees_all_ranks or not calls or not all(map(_has_met_nobody, ranks)):
         return None
     what = next(_reasons(view, calls), None)
     if what is None:
@@ -93,7 +93,9 @@ def _reasons(view: View, calls: Calls) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _places(view: View, calls: Calls) -> Iterator[tuple[str, tuple[str, ...]]]:
-    inside = not any(own.group == INIT and own.done for facts in view.living for own in facts.collectives)
+    inside = not any(
+        own.group == INIT and own.done for facts in view.living if facts.rank in calls for own in facts.collectives
+    )
     at: dict[str, list[int]] = {}
     for rank, meets in calls.items():
         at.setdefault(meets.where, []).append(rank)

@@ -72,6 +72,7 @@ def cases() -> dict[str, tuple[Case, Expected]]:
         named,
         code="SL411",
         location=place(STEP),
+        secondary=(0, 1),
         conclusive=None,
         mentions=("two threads of rank 0 use one process group at once", "a process group of its own"),
     )

@@ -132,12 +132,14 @@ def _two_lines() -> Golden:
 GIVEN = "node-a:51234"
 
 
+def inside(number: int, where: str, size: int = 2, own: int = -1) -> RankFacts:
+    """A rank that has called `init_process_group` so."""
+    facts = waiting(number, call("init_process_group", 1, group="init", size=2, at=INIT))
+    return dataclasses.replace(facts, meets=Rendezvous(where, GIVEN, size, number if own < 0 else own))
+
+
 def _meetings() -> Golden:
     """Ranks that look for one another in `init_process_group`."""
-
-    def inside(number: int, where: str, size: int = 2, own: int = -1) -> RankFacts:
-        facts = waiting(number, call("init_process_group", 1, group="init", size=2, at=INIT))
-        return dataclasses.replace(facts, meets=Rendezvous(where, GIVEN, size, number if own < 0 else own))
 
     init = (ProcessGroup("init", (0, 1)),)
     ports = Expected(
@@ -145,20 +147,6 @@ def _meetings() -> Golden:
         location=place(INIT),
         mentions=("ranks 0 and 1 call init_process_group with different MASTER_PORT: 29501 and 29502 (train.py:40)",),
     )
-    # With NCCL before 2.15 the call comes back, and the first collective waits for the third.
-    passed = [
-        in_cpp(
-            dataclasses.replace(
-                waiting(n, done(call("init_process_group", 1, group="init", size=2, at=INIT)), call(seq=1, size=3)),
-                meets=Rendezvous(GIVEN, GIVEN, 3, n),
-            )
-        )
-        for n in range(2)
-    ]
-    three = dataclasses.replace(
-        ports, mentions=("world_size is 3 in init_process_group, and 2 ranks were started (train.py:40)",)
-    )
-    met = (*init, ProcessGroup("0", (0, 1, 2)))
     return {
         "hang-meets-at-two-ports": (hang(inside(0, "node-a:29501"), inside(1, "node-a:29502"), groups=init), ports),
         "hang-meets-where-nobody-listens": (
@@ -171,8 +159,6 @@ def _meetings() -> Golden:
             hang(inside(0, GIVEN, own=0), inside(1, GIVEN, own=0), groups=init),
             dataclasses.replace(ports, mentions=("ranks 0 and 1 all call init_process_group as rank 0",)),
         ),
-        "hang-meets-for-three-of-two": (hang(inside(0, GIVEN, 3), inside(1, GIVEN, 3), groups=init), three),
-        "hang-met-for-three-of-two": (hang(*passed, groups=met), three),
         "hang-meets-as-it-should": (
             hang(inside(0, GIVEN), inside(1, GIVEN), groups=init),
             Expected("SL310", location=place(INIT), confidence="medium"),
