@@ -54,6 +54,6 @@ def examined(paths: list[str]) -> None:
     node = environ.pop("check")
     findings.of_layers(resolve_profiles([], environ), ELSEWHERE, environ)
     if node == "True":
-        report, _ = check._examine(check._parser().parse_args(["--nproc-per-node", "2"]), environ)
+        report, _ = check._examine(check.parser().parse_args(["--nproc-per-node", "2"]), environ)
         failed = [finding for finding in report.findings if "itself failed" in finding.summary]
         assert not failed, failed

@@ -33,8 +33,10 @@ def placed(facts: RankFacts, call: Collective) -> Collective:
     """The call as it is shown, with its line where only the Flight Recorder has it on a device: a function of
     torch.distributed has made it, in which the thread still is. What a backward pass makes has no line."""
     stack = stack_of(facts, facts.pid)
+    if call.location is not None or not call.state or stack is None:
+        return call
     latest = max((own.seq for own in facts.recorded or () if own.group == call.group), default=0)
-    if call.location is not None or not call.state or stack is None or call.seq != latest or in_backward(facts):
+    if call.seq != latest or in_backward(facts):
         return call
     inner = next((n for n, frame in enumerate(stack.frames) if is_user_code(frame)), len(stack.frames))
     inside = any(map(is_torch_distributed, stack.frames[:inner]))

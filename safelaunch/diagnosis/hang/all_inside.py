@@ -89,15 +89,13 @@ class _Inside:
     @cached_property
     def lines(self) -> dict[str, list[int]]:
         """The ranks that are at each line, where those of one call stand at several: it may not be the same call."""
-        for meeting in self.meetings:
-            at_line: dict[str, list[int]] = {}
-            for wait in self.view.graph.waits:
-                place = placed(self.view.by_rank[wait.rank], wait.call).location
-                if (wait.call.group, wait.call.seq) == meeting and place is not None and not wait.call.is_message:
-                    at_line.setdefault(short(place), []).append(wait.rank)
-            if len(at_line) > 1:
-                return at_line
-        return {}
+        meetings: dict[tuple[str, int], dict[str, list[int]]] = {}
+        for wait in self.view.graph.waits:
+            place = placed(self.view.by_rank[wait.rank], wait.call).location
+            if place is not None and not wait.call.is_message:
+                at_line = meetings.setdefault((wait.call.group, wait.call.seq), {})
+                at_line.setdefault(short(place), []).append(wait.rank)
+        return next((at_line for at_line in meetings.values() if len(at_line) > 1), {})
 
     @property
     def code(self) -> str:

@@ -43,8 +43,8 @@ def not_exported(job: JobFile, scene: Scene) -> Iterator[Remark]:
     `unset X=1` unsets nothing. What is exported below the last program is too late.
 
     How it is concluded: by the commands of a shell script. Of assignments, only variables of NCCL, Gloo and torch, and
-    some of CUDA, are looked at that the script neither exports anywhere (`set -a` and `declare -x` count) nor makes use
-    of.
+    some of CUDA, are looked at. One that the script exports anywhere (`set -a` and `declare -x` count), or makes use
+    of, is left out.
 
     What to do: write the line that the message names.
     """

@@ -106,7 +106,7 @@ def variable_not_set(scene: Scene) -> Iterator[Remark]:
     Slurm sets SLURM_GPUS_PER_NODE only for --gpus-per-node, not for --gres=gpu:8, and SLURM_NTASKS_PER_NODE only for
     --ntasks-per-node. Otherwise they are empty: torchrun then ends with "Unsupported nproc_per_node value".
 
-    How it is concluded: an option of the launcher has such a variable without a default, neither the #SBATCH lines nor
+    How it is concluded: an option of the launcher has such a variable without a default. Neither the #SBATCH lines nor
     srun have the option that makes Slurm set it, and the file does not set it itself.
 
     What to do: write SLURM_GPUS_ON_NODE, which every job with GPUs has, or the option that the message names.

@@ -34,10 +34,10 @@ def launcher_options(scene: Scene) -> Iterator[Remark]:
     The same is told of `torchrun python train.py`: a launcher starts Python itself, and looks for a script whose name
     is `python`.
 
-    How it is concluded: the words between the launcher and the script are held against the options of torchrun of
-    torch 2.15, of `accelerate launch` 0.12 to 1.15, or of `deepspeed` 0.9 to 0.19, in their spellings and with what
-    argparse lets one leave out. What comes after the script is the script's own. A script that is called python is one
-    only with --no-python.
+    How it is concluded: the words between the launcher and the script are held against its options. These are of
+    torchrun of torch 2.15, of `accelerate launch` 0.12 to 1.15, or of `deepspeed` 0.9 to 0.19. Their other spellings
+    count, and what argparse lets one leave out. What comes after the script is the script's own. A script that is
+    called python is one only with --no-python.
 
     What to do: write the option that the message names, or put options of the script behind it.
     """
