@@ -8,6 +8,7 @@ from safelaunch.model import Case, Verdict
 from safelaunch.model.nodes import LostNode
 from safelaunch.model.slow import SlowLink, Slowness
 from safelaunch.model.slow_nodes import NodePace
+from safelaunch.model.values import Told
 
 
 @dataclass(frozen=True)
@@ -193,24 +194,11 @@ class StopAt:
 
 
 @dataclass(frozen=True)
-class ToldValue:
-    """What a rank has for one part of a value that is to be the same on all ranks, as `watch.values.Value`."""
-
-    rank: int
-    name: str
-    number: int
-    part: str
-    digest: str
-    shown: str
-    place: str
-
-
-@dataclass(frozen=True)
 class TellValues:
     """What the ranks of a node have told in an attempt, for the hub to compare."""
 
     attempt: int
-    values: tuple[ToldValue, ...]
+    values: tuple[Told, ...]
 
 
 OfStop = AskStop | Hold | Held | StopAt

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 from safelaunch.cluster.link import Link
-from safelaunch.cluster.messages import TellValues, ToldValue
+from safelaunch.cluster.messages import TellValues
 from safelaunch.model import Finding, WorkerGroup, WorkerProcess
+from safelaunch.model.values import Told
 from safelaunch.redaction import redact
 from safelaunch.report.verdict import relative
 from safelaunch.run.inboxes import Inbox
-from safelaunch.watch.values import Value, Values
+from safelaunch.watch.values import Values
 
 MOST = 2000  # values in a message of the link
 Read = Callable[[WorkerProcess, int], "tuple[list[dict[str, Any]], int]"]
@@ -36,7 +37,7 @@ class RankValues:
     def poll(self, group: WorkerGroup, *, last: bool = False) -> list[Finding]:
         """What differs."""
         if group.attempt != self._attempt:
-            self._attempt, self._offsets, self._own = group.attempt, dict[int, int](), list[Value]()
+            self._attempt, self._offsets, self._own = group.attempt, dict[int, int](), list[Told]()
             self._values = Values(group.world_size)
         self._take_in()
         self._own += [value for worker in group.workers for value in self._of(worker)]
@@ -45,8 +46,7 @@ class RankValues:
             self._own.clear()
         elif self._link is not None and self._link.reaches_hub:  # some seconds after the ranks have begun
             for at in range(0, len(self._own), MOST):
-                some = self._own[at : at + MOST]
-                self._link.to_hub(TellValues(group.attempt, tuple(ToldValue(*one) for one in some)))
+                self._link.to_hub(TellValues(group.attempt, tuple(self._own[at : at + MOST])))
             self._own.clear()
         return self._values.told(last=last)
 
@@ -55,19 +55,16 @@ class RankValues:
             while True:
                 self._link, _, message = self._inbox.get_nowait()
                 if isinstance(message, TellValues) and message.attempt == self._attempt:
-                    self._values.add(
-                        Value(one.rank, one.name, one.number, one.part, one.digest, one.shown, one.place)
-                        for one in message.values
-                    )
+                    self._values.add(message.values)
 
-    def _of(self, worker: WorkerProcess) -> list[Value]:
+    def _of(self, worker: WorkerProcess) -> list[Told]:
         said, self._offsets[worker.local_rank] = self._read(worker, self._offsets.get(worker.local_rank, 0))
-        found: list[Value] = []
+        found: list[Told] = []
         for remark in said:
             if remark.get("kind") == "same":
                 place = f"{relative(remark['file'])}:{remark['line']}"
                 found += [
-                    Value(worker.rank, remark["name"], remark["number"], part, digest, redact(part, shown), place)
+                    Told(worker.rank, remark["name"], remark["number"], part, digest, redact(part, shown), place)
                     for part, digest, shown in remark["items"]
                 ]
         return found

@@ -4,26 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from safelaunch.model import Finding
+from safelaunch.model.values import Told
 
 KEPT = 4096  # calls whose ranks have not all come yet
 MOST = 3  # calls that are told of in one attempt
 SHOWN = 4  # values that are shown of one that differs
-
-
-class Value(NamedTuple):
-    """What one rank has for one part of a value. `number` counts the rank's calls with this `name`; `digest` is of all
-    of it, and `shown` its beginning; `place` is the line that calls."""
-
-    rank: int
-    name: str
-    number: int
-    part: str
-    digest: str
-    shown: str
-    place: str
 
 
 class Values:
@@ -35,12 +22,12 @@ class Values:
 
     def __init__(self, ranks: int) -> None:
         self._ranks = ranks
-        self._calls: dict[tuple[str, int], dict[int, dict[str, Value]]] = {}
+        self._calls: dict[tuple[str, int], dict[int, dict[str, Told]]] = {}
         self._unlike: dict[tuple[str, int], None] = {}
         self._waited: set[tuple[str, int]] = set()
         self._told: set[str] = set()
 
-    def add(self, values: Iterable[Value]) -> None:
+    def add(self, values: Iterable[Told]) -> None:
         """Take in the values of one call of a rank, or of several."""
         for value in values:
             key = value.name, value.number
@@ -71,11 +58,11 @@ class Values:
         return found
 
 
-def _digests(parts: Mapping[str, Value]) -> dict[str, str]:
+def _digests(parts: Mapping[str, Told]) -> dict[str, str]:
     return {part: value.digest for part, value in parts.items()}
 
 
-def different_values(ranks: Mapping[int, Mapping[str, Value]]) -> Finding:
+def different_values(ranks: Mapping[int, Mapping[str, Told]]) -> Finding:
     """Ranks have different values where the script says that they are the same.
 
     The script calls `safelaunch.expect_same(name, value)` on every rank. Ranks that differ in their configuration,
@@ -115,7 +102,7 @@ def different_values(ranks: Mapping[int, Mapping[str, Value]]) -> Finding:
     )
 
 
-def _digest(told: Mapping[str, Value], part: str) -> str:
+def _digest(told: Mapping[str, Told], part: str) -> str:
     return told[part].digest if part in told else ""
 
 

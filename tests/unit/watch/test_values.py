@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from safelaunch.watch.values import Value, Values
+from safelaunch.model.values import Told
+from safelaunch.watch.values import Values
 
 
-def value(rank: int, shown: str, *, part: str = "lr", number: int = 1, digest: str = "") -> Value:
-    return Value(rank, "lr", number, part, digest or shown, shown, "train.py:5")
+def value(rank: int, shown: str, *, part: str = "lr", number: int = 1, digest: str = "") -> Told:
+    return Told(rank, "lr", number, part, digest or shown, shown, "train.py:5")
 
 
-def told(*values: Value, ranks: int = 4, last: bool = True) -> list[str]:
+def told(*values: Told, ranks: int = 4, last: bool = True) -> list[str]:
     compared = Values(ranks)
     compared.add(values)
     return [finding.summary for finding in compared.told(last=last)]
