@@ -50,7 +50,7 @@ def turn(number: int) -> bool:
     if "hangs" in words and rank == 1 and os.path.exists("hang"):
         evaluate()
     if "late" in words and rank == 1:
-        time.sleep(0.02)
+        time.sleep(0.2)  # longer than a busy machine keeps another rank
     ends = torch.tensor(float(os.path.exists("end")))
     if "alone" not in words:
         dist.all_reduce(ends)
