@@ -37,7 +37,7 @@ class Fault:
 FAULTS_TOLD = (
     Fault("gpu", "loop", "item", "nccl2", says="GPU 2 of rank 2 is slow", long=False),
     Fault("gpu", "loop", "none", "nccl", says="GPU 2 of rank 2 is slow"),
-    Fault("gpu", "ddp", "item", "nccl", says="in its forward passes", nvml="clk.reasons@2=0x40", long=False),
+    Fault("gpu", "ddp", "item", "nccl", says="in its forward passes", nvml="clk.reasons@2=0x40"),
     Fault("gpu", "ddp", "none", "nccl2", says="in its forward passes"),
     Fault("gpu", "loop", "item", "nccl", says="software power cap", nvml="clk.reasons@2=4;clock.sm@2=500"),
     Fault("host", "loop", "item", "nccl", says="its GPU waits for its host"),

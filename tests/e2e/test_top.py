@@ -75,6 +75,7 @@ def slow_run(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     process.communicate(timeout=60)
 
 
+@pytest.mark.long  # a terminal that is resized waits for more than one of a machine at work gives it
 @pytest.mark.usefixtures("slow_run")
 def test_a_slow_rank_is_seen_and_the_end_too(tmp_path: Path) -> None:
     pytest.importorskip("textual")
