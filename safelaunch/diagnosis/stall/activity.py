@@ -128,7 +128,8 @@ def in_call(kernel: Kernel) -> str:
     call = f"{kernel.syscall}()" if kernel.syscall else kernel.wchan or "an unknown call"
     other_end = described(kernel)
     if kernel.file.startswith("socket:[") and other_end:
-        return f"{call} on a connection to {other_end}"
+        waits = kernel.peer is not None and kernel.peer.kind == "listener"
+        return f"{call} for {other_end}" if waits else f"{call} on a connection to {other_end}"
     there = f" on {kernel.file}" if kernel.file else ""
     if NETWORK.search(kernel.filesystem):
         there += f" ({kernel.filesystem} at {kernel.mount})"

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from safelaunch.codec import checked, from_json, to_json
+from safelaunch.diagnosis.stall.activity import in_call
 from safelaunch.diagnosis.stall.endpoints import described
 from safelaunch.model import Endpoint, Kernel, Process
 from safelaunch.model.kernel import from_sentence
@@ -47,6 +48,14 @@ def test_an_older_bundle_reads_as_it_was_meant(sentence: str) -> None:
     assert kernel.peer == from_json(Kernel, older).peer == peer
     assert described(kernel) == sentence
     assert checked(Kernel, to_json(kernel)) == kernel
+
+
+def test_a_call_on_a_socket_is_told_with_its_other_end() -> None:
+    of_server = Kernel(state="S", syscall="poll", file="socket:[7]", peer=Endpoint("listener", "8080"))
+    of_client = Kernel(state="S", syscall="recvfrom", file="socket:[7]", peer=Endpoint("connection", "10.0.0.5:443"))
+
+    assert in_call(of_server) == "poll() for a connection to its own port 8080"
+    assert in_call(of_client) == "recvfrom() on a connection to 10.0.0.5:443"
 
 
 @pytest.mark.parametrize(
