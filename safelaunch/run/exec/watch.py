@@ -139,10 +139,7 @@ class Watch:
         if time.monotonic() >= self._next_guess:
             self._next_guess = time.monotonic() + SUPPOSE_S
             self._joined.suppose()
-        fresh, self._seen = self._joined.jobs[self._seen :], len(self._joined.jobs)
-        for job in fresh:
-            console = OfJob(self._console, lambda job=job: self._name(job))  # type: ignore[misc]
-            self._watches.append(JobWatch(job, self._shared, console))
+        self._take_up()
         interrupted = self._interrupted()
         for watch in list(self._watches):
             verdict = watch.poll(interrupted or self.ended_for is not None)
@@ -152,6 +149,13 @@ class Watch:
                 self._end()
             if watch.is_done(short_of_room=self._joined.room < LEAST_ROOM):
                 self._put_aside(watch)
+
+    def _take_up(self) -> None:
+        """Jobs that are new get their watches."""
+        fresh, self._seen = self._joined.jobs[self._seen :], len(self._joined.jobs)
+        for job in fresh:
+            console = OfJob(self._console, lambda job=job: self._name(job))  # type: ignore[misc]
+            self._watches.append(JobWatch(job, self._shared, console))
 
     def _put_aside(self, watch: JobWatch) -> None:
         """A job is over, and others get its slots: a command may have thousands of them."""
@@ -173,6 +177,7 @@ class Watch:
         """
         with contained(self._console.degraded, "what the ranks did last is not known"):
             self._joined.poll()
+            self._take_up()  # a command may have ended before the first round
         verdicts = []
         for watch in self._all:
             with contained(self._console.degraded, "not all of the verdict is known"):
