@@ -345,12 +345,18 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
 EXEC = " ".join([*SAFELAUNCH, "exec", "--"])
 
 
-@pytest.mark.long  # a Ctrl-C that follows `fg` at once is lost at times: not understood yet
+# The shell shows the command before it puts it in the foreground: a Ctrl-C in between is lost, without us as well.
+SAYS_THAT_IT_GOES_ON = (
+    "import signal, time; signal.signal(signal.SIGCONT, lambda *_: print('goes' + ' on', flush=True)); "
+    "print('re' + 'ady', flush=True); time.sleep(60)"
+)
+
+
 def test_a_terminal_stops_continues_and_interrupts_it(terminal: Terminal) -> None:
-    terminal.type(f"{EXEC} sh -c 'echo re''ady; sleep 60'\n", until="ready")
-    assert "Stopped" in terminal.type("\x1a", until="$ ")
-    terminal.type("fg\n", until="sleep 60")
-    terminal.type("\x03", until="$ ")
+    terminal.type(f'{EXEC} {PYTHON} -c "{SAYS_THAT_IT_GOES_ON}"\n', until="ready")
+    assert "Stopped" in terminal.type("\x1a", until="Stopped")
+    terminal.type("fg\n", until="goes on")
+    terminal.type("\x03", until="KeyboardInterrupt")
 
     assert "code=130" in terminal.type("echo co''de=$?\n", until="code=1")
 
