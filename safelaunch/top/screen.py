@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import select
 import time
 from collections.abc import Callable, Iterable
 from typing import ClassVar, Protocol
@@ -37,6 +38,7 @@ STYLES = {
     "dim": "dim",
     "": "",
 }
+STDIN = 0
 POLL_S, EVERY_S = 0.5, 1.0
 MOST_CPU = 0.04  # of a core
 MOVES = {"up", "down", "pageup", "pagedown", "home", "end"}
@@ -59,6 +61,14 @@ class Source(Protocol):
     def workers(self) -> list[WorkerProcess]: ...
 
     def run_here(self) -> str: ...
+
+
+def _is_hung_up() -> bool:
+    """Whether nobody is at the other end of the terminal any more; where it is not that of our session, no signal says
+    so."""
+    poll = select.poll()
+    poll.register(STDIN, 0)
+    return bool(poll.poll(0))
 
 
 def content(shown: Iterable[table.Parts], style: str = "") -> Content:
@@ -170,6 +180,7 @@ class Top(App[None]):
         self._used: list[tuple[float, float]] = []  # when the latest pictures were taken, by the clock and in CPU time
         self._sort = sort
         self._bars = bars
+        self._on_terminal = os.isatty(STDIN)
         self._picture = Picture("", "", "", 0.0)
         self._moved = False
         self._texts: dict[str, list[table.Parts]] = {}
@@ -194,6 +205,8 @@ class Top(App[None]):
         self.set_interval(every_s, self._take_in_time)
 
     def _look(self) -> None:
+        if self._on_terminal and _is_hung_up():
+            self.exit()  # textual would read from it for ever
         if self._replay is None:
             self._guarded(self._source.poll)
 

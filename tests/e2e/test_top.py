@@ -62,6 +62,10 @@ class Terminal:
                 pass
         except OSError:
             pass  # EIO: nobody has it open any more
+        self.close()
+
+    def close(self) -> None:
+        """Nobody is in front of it any more."""
         os.close(self._ours)
 
 
@@ -101,6 +105,19 @@ def test_a_slow_rank_is_seen_and_the_end_too(tmp_path: Path) -> None:
     terminal.press("q")
     terminal.drain()
     assert terminal.process.wait(30) == 0
+
+
+@pytest.mark.usefixtures("slow_run")
+def test_it_ends_with_its_terminal(tmp_path: Path) -> None:
+    pytest.importorskip("textual")
+    while newest_run(tmp_path) is None or not (newest_run(tmp_path) / "run.json").exists():  # type: ignore[operator]
+        select.select([], [], [], 0.1)
+    terminal = Terminal("top", cwd=tmp_path)
+    terminal.until(lambda text: "ranks on" in text)
+
+    terminal.close()
+
+    terminal.process.wait(60)
 
 
 def test_without_a_terminal_it_is_a_table_and_the_run_does_not_notice(
