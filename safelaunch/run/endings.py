@@ -16,6 +16,7 @@ from safelaunch.pulse import PROGRAM_RAISED
 from safelaunch.run.console import Console
 from safelaunch.run.judge import Judge
 from safelaunch.run.own_faults import contained
+from safelaunch.run.pulses import pulses_of
 from safelaunch.watch.endings import EndWatch, Work
 from safelaunch.watch.pauses import paused
 
@@ -74,8 +75,7 @@ class Endings:
     def _poll(self, group: WorkerGroup, reader: black_box_reader.Reader) -> Incident | None:
         if group.attempt != self._attempt:
             self._attempt, self._watch, self._earlier = group.attempt, self._new_watch(), ()
-        pulses = {worker.rank: reader.pulse(worker.local_rank, worker.pid) for worker in group.alive}
-        failed = {rank for rank, pulse in pulses.items() if pulse is not None and pulse.state & PROGRAM_RAISED}
+        failed = {rank for rank, look in pulses_of(reader, group.alive).items() if look.state & PROGRAM_RAISED}
         step = self._watch.poll(failed, time.monotonic())
         if not step:
             return None

@@ -16,6 +16,7 @@ from safelaunch.launch.journal import Journal
 from safelaunch.launch.stages import Outcome
 from safelaunch.model import SCHEMA_VERSION, LaunchPlan, Verdict, WorkerGroup
 from safelaunch.model.hosts import host_name
+from safelaunch.run.pulses import pulses_of
 
 NAME = "events.jsonl"
 LOOK_S = 1.0  # from one look at the ranks' steps to the next
@@ -53,11 +54,11 @@ class Events:
                 self._write("restart", attempt=group.attempt)
             ranks = [worker.rank for worker in group.workers]
             self._write("ready", attempt=group.attempt, ranks=ranks, world_size=group.world_size, **self._since())
-        if self._reader is None or now < self._next:
+        if now < self._next:
             return
         self._next = now + LOOK_S
-        looks = [self._reader.pulse(worker.local_rank, worker.pid) for worker in group.alive]
-        steps = [pulse.steps or max(pulse.mark_step, 0) for pulse in looks if pulse is not None]
+        looks = pulses_of(self._reader, group.alive).values()
+        steps = [pulse.steps or max(pulse.mark_step, 0) for pulse in looks]
         if not steps or not all(steps):
             return
         slowest, furthest = min(steps), max(steps)

@@ -33,6 +33,7 @@ from safelaunch.run.incidents import Incidents
 from safelaunch.run.job_nodes import JobNodes
 from safelaunch.run.judge import Judge
 from safelaunch.run.own_faults import contained
+from safelaunch.run.pulses import pulses_of
 from safelaunch.run.this_node import ThisNode
 from safelaunch.watch.hang import HangWatch, Step, slow
 from safelaunch.watch.pauses import paused
@@ -107,7 +108,7 @@ class Hangs:
             self._unseen.restart(now)
             self.evidence, self._earlier, self._source, self.folder = (), (), (), ""
             self._facts = None
-        pulses = self._pulses(group, reader)
+        pulses = pulses_of(reader, group.alive)
         self._tell_unseen(group, pulses, now)
         self._nodes.follow(group, max((pulse.steps for pulse in pulses.values()), default=0))
         end = self._nodes.ends(self._watch.waiting(pulses, now), now)
@@ -135,10 +136,6 @@ class Hangs:
         known = self._nodes.from_elsewhere() if told is not None and has(told.code, Trait.INFRASTRUCTURE) else None
         if told is not None and known is not None and known.summary == told.summary and known.conclusive:
             self._watch.refine(dataclasses.replace(told, conclusive=True))
-
-    @staticmethod
-    def _pulses(group: WorkerGroup, reader: black_box_reader.Reader) -> dict[int, Pulse]:
-        return {w.rank: p for w in group.alive if (p := reader.pulse(w.local_rank, w.pid)) is not None}
 
     def conclude(self, incident: Incident, group: WorkerGroup, oom_kills: int | None) -> tuple[Case, Verdict]:
         """The case of a hang that is being ended, and its verdict."""
@@ -294,7 +291,7 @@ class Hangs:
         now = time.monotonic()
         notice = self._watch.notice
         assert notice is not None
-        if self._watch.has_returned(self._pulses(group, reader)):
+        if self._watch.has_returned(pulses_of(reader, group.alive)):
             return None  # the next round tells
         if paused(facts.ranks):
             self._watch.pause(now)

@@ -21,6 +21,7 @@ from safelaunch import black_box_reader, files
 from safelaunch.model import LaunchPlan, Verdict, WorkerGroup
 from safelaunch.model.hosts import host_name
 from safelaunch.pulse import Pulse
+from safelaunch.run.pulses import pulses_of
 
 EVERY_S = 15.0
 LOOK_S = 1.0
@@ -99,10 +100,9 @@ class Metrics:
         if now < self._next_look:
             return
         self._next_look = now + LOOK_S
-        alive = {worker.rank for worker in group.alive}
-        for worker in group.workers:
-            look = self._reader.pulse(worker.local_rank, worker.pid) if self._reader is not None else None
-            self._ranks[worker.rank].look(look, worker.rank in alive)
+        alive, looks = {worker.rank for worker in group.alive}, pulses_of(self._reader, group.workers)
+        for rank, known in self._ranks.items():
+            known.look(looks.get(rank), rank in alive)
         if all(rank.steps for rank in self._ranks.values()):
             self._phases.setdefault("first_step", now - self._begun)
         if now >= self._next_file:

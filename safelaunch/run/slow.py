@@ -18,6 +18,7 @@ from safelaunch.run.incidents import Incidents
 from safelaunch.run.inquiry import Inquiry
 from safelaunch.run.judge import judged
 from safelaunch.run.own_faults import contained
+from safelaunch.run.pulses import pulses_of
 from safelaunch.run.recorders import Recorders
 from safelaunch.run.this_node import ThisNode
 from safelaunch.watch.meetings import KEPT, Arrival
@@ -113,9 +114,9 @@ class Slow:
         if stalled or not group.started or len(group.alive) < len(group.workers):
             self._watch.interrupt()
             return
-        pulses = {w.rank: p for w in group.alive if (p := reader.pulse(w.local_rank, w.pid)) is not None}
-        if pulses:
-            self._round(group, reader, pulses, now)
+        looks = pulses_of(reader, group.alive)
+        if looks:
+            self._round(group, reader, looks, now)
 
     def _round(self, group: WorkerGroup, reader: black_box_reader.Reader, pulses: dict[int, Pulse], now: float) -> None:
         """One round over ranks that all run."""

@@ -24,6 +24,7 @@ from safelaunch.run.console import Console
 from safelaunch.run.job_end import JobEnd
 from safelaunch.run.job_nodes import JobNodes
 from safelaunch.run.own_faults import contained
+from safelaunch.run.pulses import pulses_of
 from safelaunch.run.stop_nodes import StopNodes
 from safelaunch.watch.rhythm import Rhythm
 
@@ -192,9 +193,7 @@ class Stops:
         return self._link is None or self._link.peers.is_hub
 
     def _saving_since(self, group: WorkerGroup) -> float:
-        assert self._reader is not None
-        pulses = (self._reader.pulse(worker.local_rank, worker.pid) for worker in group.alive)
-        phases = (phase for pulse in pulses if pulse is not None for phase in pulse.phases)
+        phases = (phase for pulse in pulses_of(self._reader, group.alive).values() for phase in pulse.phases)
         return min((since for name, since, *_ in phases if name.startswith("checkpoint")), default=0.0)
 
     def _agree(self, group: WorkerGroup, by: str, now: float) -> None:

@@ -27,6 +27,7 @@ from safelaunch.run.judge import Judge
 from safelaunch.run.nodes_asked import tell_leaving
 from safelaunch.run.notify import Notifier
 from safelaunch.run.own_faults import contained
+from safelaunch.run.pulses import pulses_of
 from safelaunch.run.ranks import Hearing, listener
 from safelaunch.run.restarts import Restarts
 from safelaunch.run.slow import Slow
@@ -105,8 +106,8 @@ class Parts:
 
     def note_steps(self, group: WorkerGroup) -> None:
         """How far the ranks of the last attempt have come, while their slots are there."""
-        looks = (self._reader.pulse(one.local_rank, one.pid) for one in group.workers) if self._reader else ()
-        self.history.steps = max((pulse.steps for pulse in looks if pulse is not None), default=0) or self.history.steps
+        looks = pulses_of(self._reader, group.workers).values()
+        self.history.steps = max((pulse.steps for pulse in looks), default=0) or self.history.steps
 
     def stages(self) -> Stages:
         """What the supervisor calls."""
@@ -149,8 +150,7 @@ class Parts:
 
     def _tell_trainer(self, group: WorkerGroup, progress: TrainerProgress) -> None:
         with contained(self.console.degraded, "the progress of this run is not told"):
-            looks = (self._reader.pulse(one.local_rank, one.pid) for one in group.alive) if self._reader else ()
-            progress.poll([pulse for pulse in looks if pulse is not None], time.monotonic())
+            progress.poll(pulses_of(self._reader, group.alive).values(), time.monotonic())
 
     def _be_spare(self, waits: bool) -> None:
         self.was_spare = True
