@@ -14,6 +14,9 @@ from typing import TextIO
 # Characters of a line that are held back until it ends. Torch holds them until the rank pauses: then it takes what it
 # has for a line, and what follows for the next.
 LONGEST = 1 << 20
+# Bytes that are read at once: the memory of more would come anew from the kernel each time (malloc(3),
+# M_MMAP_THRESHOLD).
+BLOCK = 1 << 16
 WHOLE = select.PIPE_BUF  # what a pipe takes is passed on in one piece up to this size (pipe(7))
 
 

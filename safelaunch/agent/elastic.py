@@ -190,12 +190,11 @@ def pass_output_on_in_blocks(log: Log | None) -> None:
     """Have `--tee` and `--log` done by `agent.tail`; where this torch has no `TailLog` in that place, torch's own way
     stays."""
     try:
-        from safelaunch.agent.log_modes import LogMode
         from safelaunch.agent.tail import Tail
     except ImportError:
         return
     if hasattr(multiprocessing_api, "TailLog"):
-        Tail.mode = None if log is None else LogMode(log.mode == "merge", log.prefix)
+        Tail.log = log
         multiprocessing_api.TailLog = Tail
 
 

@@ -16,12 +16,12 @@ from threading import Event
 
 from torch.distributed.elastic.multiprocessing.tail_log import TailLog
 
-from safelaunch.agent.console import Console, Lines
-from safelaunch.agent.log_modes import LogMode, MergedLines, lines_of
+from safelaunch.agent.console import BLOCK, Console, Lines
+from safelaunch.agent.log_modes import MergedLines, lines_of
 from safelaunch.agent.merged import Merger
 from safelaunch.agent.screen import Screen
+from safelaunch.model import Log
 
-BLOCK = 1 << 16  # the memory of larger ones would come anew from the kernel each time (malloc(3), M_MMAP_THRESHOLD)
 ROUND_S = 0.05  # from one round to the next: a rank that writes line by line must not wake us for each
 LOST_S = 1.0  # a file system that does not tell of changes is looked at so often
 NEXT_CHANGE = 0x80000002  # inotify(7): IN_MODIFY | IN_ONESHOT
@@ -31,12 +31,12 @@ NEEDED = ("_threadpool", "_futs", "_name", "_dst", "_log_files", "_finished_even
 class Tail(TailLog):  # type: ignore[misc]
     """Torch's `TailLog` with one thread for all files. Where torch has it otherwise, torch's own runs.
 
-    With `mode` the lines are shown as `--log` wants it. It is for the console: what torch filters into files of its own
+    With `log` the lines are shown as `--log` wants it. It is for the console: what torch filters into files of its own
     stays as it is.
     """
 
     _wake = -1
-    mode: LogMode | None = None
+    log: Log | None = None
 
     def start(self) -> Tail:
         if not all(hasattr(self, name) for name in NEEDED):
@@ -53,9 +53,9 @@ class Tail(TailLog):  # type: ignore[misc]
             if keep in (TailLog.__init__.__defaults__ or ()):
                 keep = None
             finished = list(self._finished_events.values())
-            if self.mode is not None and keep is None and self._dst in (sys.stdout, sys.stderr):
+            if self.log is not None and keep is None and self._dst in (sys.stdout, sys.stderr):
                 ranks = {local: _rank(headers.get(local, ""), local) for local in self._log_files}
-                lines, merger = lines_of(self.mode, ranks)
+                lines, merger = lines_of(self.log, ranks)
                 files = [File(path, lines[local]) for local, path in self._log_files.items()]
                 follower = Follower(files, Screen(self._dst), finished, self._wake, self._interval_sec, merger)
             else:
