@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import select
 import stat
 import time
 from collections.abc import Callable
+from typing import Any
 
 LOCK_S = 1.0  # for others to have written their line
 MOST = 64 << 20  # bytes; a full Flight Recorder of 2000 entries is about 1 MB
@@ -52,6 +54,15 @@ def read(path: str, most: int = MOST, owner: int | None = None, offset: int = 0)
     if len(data) > most:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
     return data
+
+
+def document(path: str, most: int = MOST) -> dict[str, Any]:
+    """The JSON object that a regular file holds; empty where it cannot be read, or is none."""
+    try:
+        found = json.loads(read(path, most))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def beginning(path: str, most: int) -> bytes:

@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterator, Sequence
 
 from safelaunch import procfs
-from safelaunch.cli import output
-from safelaunch.launch import run_dir, scratch
+from safelaunch.cli import output, running
+from safelaunch.launch import scratch
 from safelaunch.model import Job
 from safelaunch.preflight.machine import processes
 from safelaunch.preflight.machine.holdings import Holdings, holdings
@@ -120,8 +120,7 @@ def _files_shown() -> Iterator[Line]:
 
 def _run_dirs(names: Sequence[str]) -> set[str]:
     """The run directories that are named: by their paths, or below those of this directory."""
-    base = run_dir.base_dir(os.environ.get("SAFELAUNCH_RUN_DIR"), os.environ)
-    return {os.path.realpath(place) for name in names for place in (name, os.path.join(base, name))}
+    return {os.path.realpath(place) for name in names for place in running.places(name, os.environ)}
 
 
 def _row(process: Process, held: dict[int, Holdings]) -> Line:

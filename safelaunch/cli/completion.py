@@ -14,9 +14,9 @@ from types import ModuleType
 
 from safelaunch.cli import output, shells
 from safelaunch.cli.shells import Command, Offer, Word
-from safelaunch.codes import CATALOGUE, EXIT_USAGE
-from safelaunch.model import SafelaunchError
+from safelaunch.codes import CATALOGUE
 from safelaunch.settings import options, profile, usage
+from safelaunch.settings.commandline import misuse
 
 WRITERS = {"bash": shells.bash, "zsh": shells.zsh, "fish": shells.fish}
 # A profile may be called anything, and its name becomes a part of a script.
@@ -27,11 +27,9 @@ def run(argv: list[str]) -> int:
     """Print the script of one shell; returns the exit code."""
     shell = parser().parse_args(argv).shell
     if shell not in WRITERS:
-        raise SafelaunchError(
-            "SL001",
+        raise misuse(
             f"there is no completion for {shell}" if shell else "no shell was named",
             f"one of {', '.join(WRITERS)}",
-            exit_code=EXIT_USAGE,
         )
     output.show_script(WRITERS[shell](commands()))
     return 0

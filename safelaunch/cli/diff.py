@@ -12,6 +12,7 @@ from safelaunch import regular
 from safelaunch.cli import output, running
 from safelaunch.printable import Line, line
 from safelaunch.settings.commandline import misuse
+from safelaunch.top.folder import Event, events
 
 MOST = 16 << 20  # bytes of a file of a run directory
 ABSENT = "(none)"
@@ -67,11 +68,11 @@ def facts(folder: str) -> dict[str, dict[str, str]]:
     Raises:
         SafelaunchError: SL001, where run.json cannot be read.
     """
-    started = _document(os.path.join(folder, "run.json"))
-    if started is None:
+    started = regular.document(os.path.join(folder, "run.json"), MOST)
+    if not started:
         raise misuse(f"{folder}/run.json cannot be read", "name the directory of a run")
-    result = _document(os.path.join(folder, "result.json")) or {}
-    hello = next((event for event in _events(folder) if event.get("event") == "hello"), {})
+    result = regular.document(os.path.join(folder, "result.json"), MOST)
+    hello = next((event.fields for event in _events(folder) if event.name == "hello"), {})
     told = result.get("verdicts")
     verdicts = [one for one in told if isinstance(one, dict)] if isinstance(told, list) else []
     attempts = result.get("attempts")
@@ -136,26 +137,12 @@ def _shown(found: list[Difference]) -> Iterator[Line]:
         yield line(f"  {one.name:<{width}}  ", one.first, "  ->  ", one.second)
 
 
-def _document(path: str) -> dict[str, Any] | None:
+def _events(folder: str) -> Iterator[Event]:
+    """The first ones: what torch it is stands there."""
     try:
-        document = json.loads(regular.read(path, MOST))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return document if isinstance(document, dict) else None
-
-
-def _events(folder: str) -> Iterator[dict[str, Any]]:
-    try:
-        text = regular.beginning(os.path.join(folder, "agent.jsonl"), 1 << 16)
+        return events(regular.beginning(os.path.join(folder, "agent.jsonl"), 1 << 16).split(b"\n"))
     except OSError:
-        return
-    for row in text.splitlines():
-        try:
-            event = json.loads(row)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(event, dict):
-            yield event
+        return iter(())
 
 
 def _variables(folder: str, run_dir: str) -> Iterator[tuple[str, str]]:

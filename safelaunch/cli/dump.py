@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import os
 import sys
 import time
@@ -136,9 +135,9 @@ def _is_below(one: ranks.RankProcess, folder: str) -> bool:
 def _hosts(folder: str) -> list[str]:
     """Where the ranks of a run are, as it has written it down."""
     try:
-        attempts = json.loads(regular.read(os.path.join(folder, "run.json"), MOST))["mapping"]
+        attempts = regular.document(os.path.join(folder, "run.json"), MOST)["mapping"]
         return [str(rank["host"]) for rank in attempts[-1]["ranks"]]
-    except (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError):
+    except (KeyError, TypeError, IndexError):
         return []
 
 

@@ -7,15 +7,13 @@ import json
 import os
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from safelaunch import regular
 from safelaunch.cli import output, running
 from safelaunch.printable import Line, line, whole
 from safelaunch.run.events import NAME
+from safelaunch.top.folder import Event, Tail
 
 EVERY_S = 0.5
-MOST = 64 << 20  # bytes of a file at once
 
 
 def run(argv: list[str]) -> int:
@@ -26,11 +24,11 @@ def run(argv: list[str]) -> int:
     """
     arguments = parser().parse_args(argv)
     find = running.named if arguments.run else running.running
-    files = [_File(folder) for folder in find(arguments.run, os.environ)]
+    nodes = [_Node(folder) for folder in find(arguments.run, os.environ)]
     while True:
-        over = all(file.over for file in files)  # before the look: nothing may come in between
-        events = sorted((event for file in files for event in file.new()), key=_time)
-        output.show(whole(event["text"]) if arguments.json else _row(event) for event in events)
+        over = all(node.over for node in nodes)  # before the look: nothing may come in between
+        events = sorted((event for node in nodes for event in node.new()), key=lambda event: event.time)
+        output.show(whole(json.dumps(event.fields)) if arguments.json else _row(event) for event in events)
         if over or not arguments.follow:
             return 0
         time.sleep(EVERY_S)
@@ -45,48 +43,32 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-class _File:
+class _Node:
     """The events of one node."""
 
     def __init__(self, folder: str) -> None:
-        self._folder, self._offset = folder, 0
+        self._folder, self._owner = folder, os.stat(folder).st_uid
+        self._tail = Tail(os.path.join(folder, NAME))
 
     @property
     def over(self) -> bool:
         return os.path.exists(os.path.join(self._folder, "result.json"))
 
-    def new(self) -> Iterator[dict[str, Any]]:
+    def new(self) -> Iterator[Event]:
         """Those that have come since the last look."""
-        try:
-            text = regular.read(os.path.join(self._folder, NAME), MOST, offset=self._offset)
-        except OSError:
-            return
-        end = text.rfind(b"\n") + 1
-        self._offset += end
-        for row in text[:end].decode("utf-8", "replace").split("\n"):
-            try:
-                event = json.loads(row)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(event, dict) and isinstance(event.get("event"), str):
-                yield {**event, "text": row}
+        return self._tail.new(self._owner)
 
 
-def _time(event: dict[str, Any]) -> float:
-    at = event.get("time")
-    return float(at) if isinstance(at, (int, float)) and 0 <= at < 1 << 40 else 0.0
+def _row(event: Event) -> Line:
+    at = time.strftime("%H:%M:%S", time.localtime(min(max(event.time, 0.0), 1 << 40)))
+    return line(f"{at}  {event.fields.get('host')}  {event.name:<10}  ", line(_words(event), width=1000))
 
 
-def _row(event: dict[str, Any]) -> Line:
-    at = time.strftime("%H:%M:%S", time.localtime(_time(event)))
-    return line(f"{at}  {event.get('host')}  {event['event']:<10}  ", line(_words(event), width=1000))
-
-
-def _words(event: dict[str, Any]) -> str:
-    kind = event["event"]
-    if kind in ("notice", "verdict"):
-        return f"{event.get('code')}: {event.get('summary')}"
-    if kind == "progress":
-        return f"step {event.get('step')}, {event.get('step_s')} s each"
+def _words(event: Event) -> str:
+    said = event.fields
+    if event.name in ("notice", "verdict"):
+        return f"{said.get('code')}: {said.get('summary')}"
+    if event.name == "progress":
+        return f"step {said.get('step')}, {said.get('step_s')} s each"
     shown: Sequence[str] = ("attempt", "world_size", "after_s", "exit_code", "script", "run_id")
-    return ", ".join(f"{name} {event[name]}" for name in shown if event.get(name) is not None)
+    return ", ".join(f"{name} {said[name]}" for name in shown if said.get(name) is not None)

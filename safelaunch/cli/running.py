@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Iterator, Mapping
 
@@ -23,7 +22,7 @@ def running(name: str, environ: Mapping[str, str]) -> list[str]:
         SafelaunchError: SL001.
     """
     if not name:
-        return _newest(run_dir.base_dir(environ.get("SAFELAUNCH_RUN_DIR"), environ))
+        return _newest(_base(environ))
     left = _left(named(name, environ))
     if not left:
         raise misuse(f"{name} has ended", "result.json in its folder says how")
@@ -36,15 +35,22 @@ def named(name: str, environ: Mapping[str, str]) -> list[str]:
     Raises:
         SafelaunchError: SL001, where there is none, or it may not be read.
     """
-    base = run_dir.base_dir(environ.get("SAFELAUNCH_RUN_DIR"), environ)
-    places = [name, os.path.join(base, name)] if os.sep not in name else [name]
     try:
-        found = next(filter(None, map(folders, places)), [])
+        found = next(filter(None, map(folders, places(name, environ))), [])
     except OSError as error:
         raise unreadable(error.filename, error) from error
     if not found:
-        raise misuse(f"there is no run {name}", f"name one of the folders below {base}")
+        raise misuse(f"there is no run {name}", f"name one of the folders below {_base(environ)}")
     return found
+
+
+def places(name: str, environ: Mapping[str, str]) -> list[str]:
+    """Where a run may lie that is called so: at that path, or below the folder of all runs."""
+    return [name, os.path.join(_base(environ), name)] if os.sep not in name else [name]
+
+
+def _base(environ: Mapping[str, str]) -> str:
+    return run_dir.base_dir(environ.get("SAFELAUNCH_RUN_DIR"), environ)
 
 
 def folders(place: str) -> list[str]:
@@ -94,11 +100,8 @@ def _started(base: str) -> Iterator[tuple[float, list[str]]]:
 
 def arguments(folder: str) -> list[str]:
     """The command line of a run, as it has written it down; empty where that cannot be read."""
-    try:
-        argv = json.loads(regular.read(os.path.join(folder, "run.json"), MOST))["argv"]
-        return [str(one) for one in argv]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return []
+    argv = regular.document(os.path.join(folder, "run.json"), MOST).get("argv")
+    return [str(one) for one in argv] if isinstance(argv, list) else []
 
 
 def hold(folder: str) -> None:

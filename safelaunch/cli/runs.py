@@ -10,10 +10,9 @@ from collections.abc import Iterator, Sequence
 from safelaunch import history
 from safelaunch.cli import output
 from safelaunch.codec import to_json
-from safelaunch.codes import EXIT_USAGE
 from safelaunch.history import Entry
-from safelaunch.model import SafelaunchError
 from safelaunch.printable import Line, line
+from safelaunch.settings.commandline import misuse
 from safelaunch.sizes import plural
 
 SHOWN = 20
@@ -32,7 +31,7 @@ def run(argv: list[str]) -> int:
     except OSError as error:
         remedy = "remove it, or set XDG_STATE_HOME to a folder of yours"
         what = f"{where} cannot be read: {error.strerror or error}"
-        raise SafelaunchError("SL001", what, remedy, exit_code=EXIT_USAGE) from error
+        raise misuse(what, remedy) from error
     if arguments.script:
         place = os.path.abspath(arguments.script)
         known = [one for one in known if one.script in (place, arguments.script) or one.script.startswith(f"{place}/")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import errno
-import json
 import os
 import stat
 import time
@@ -12,11 +11,10 @@ import time
 from safelaunch import open_folder, regular
 from safelaunch.cli import output
 from safelaunch.cli.running import running
-from safelaunch.codes import EXIT_USAGE
-from safelaunch.model import SafelaunchError
 from safelaunch.printable import line
 from safelaunch.pulse import LARGEST
 from safelaunch.run.stops import ANSWER, FILE
+from safelaunch.settings.commandline import misuse
 
 WAIT_S = 10.0  # a supervisor looks once a second; a file system of several nodes takes a while to show a new file
 MOST = 1 << 16
@@ -66,19 +64,12 @@ def _ask(folder: str) -> None:
         if not is_file:
             raise OSError(errno.EINVAL, f"{FILE} in it is no file")
     except OSError as error:
-        raise _misuse(f"{folder} cannot be asked: {error.strerror}", ONLY_OWNER) from error
+        raise misuse(f"{folder} cannot be asked: {error.strerror}", ONLY_OWNER) from error
 
 
 def _answered(asked: list[str]) -> int | None:
     for folder in asked:
-        try:
-            call = json.loads(regular.read(os.path.join(folder, ANSWER), MOST))["call"]
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            continue
+        call = regular.document(os.path.join(folder, ANSWER), MOST).get("call")
         if type(call) is int and 0 <= call <= LARGEST:
             return call
     return None
-
-
-def _misuse(what: str, remedy: str) -> SafelaunchError:
-    return SafelaunchError("SL001", what, remedy, exit_code=EXIT_USAGE)

@@ -60,17 +60,9 @@ def write(run_dir: str, met: Met) -> None:
 def _results(above: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """What nodes have left, by the names of their folders."""
     for name in sorted(os.listdir(above))[:MOST_NODES]:
-        document = _read(os.path.join(above, name, NAME))
-        if document is not None:
+        document = regular.document(os.path.join(above, name, NAME), MOST)
+        if document:
             yield name, document
-
-
-def _read(path: str) -> dict[str, Any] | None:
-    try:
-        document = json.loads(regular.read(path, MOST))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return document if isinstance(document, dict) else None
 
 
 def _is_ours(document: Mapping[str, Any], met: Met) -> bool:
@@ -83,8 +75,7 @@ def _place(above: str, met: Met) -> str:
     number = 0
     while True:
         path = os.path.join(above, NAME if not number else f"result-{number}.json")
-        before = _read(path)
-        if not os.path.lexists(path) or (before is not None and _is_ours(before, met)):
+        if not os.path.lexists(path) or _is_ours(regular.document(path, MOST), met):
             return path
         number += 1
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -84,11 +83,7 @@ def leftovers(host: Host) -> Iterator[Leftover]:
 
 def _was_left(host: Host, run_dir: str) -> bool:
     """Whether the run has come to a good end: it was its supervisor that left the process alone."""
-    try:
-        result = json.loads(regular.read(f"{host.root.prefix}{run_dir}/result.json"))
-        return bool(run_dir and result.get("exit_code") == 0)
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return False
+    return bool(run_dir) and regular.document(f"{host.root.prefix}{run_dir}/result.json").get("exit_code") == 0
 
 
 def _alive(host: Host, supervisor: str) -> bool:
