@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import array
+import ctypes
 import os
 import signal
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -13,6 +15,7 @@ MOST = 16 << 20
 # as it likes (PR_SET_MM_MAP of man 2 prctl).
 STARTED_WITH = 2 << 20
 OWN_SESSIONS: set[int] = set()  # of probes that this process has started, and that run
+PR_SET_PDEATHSIG = 1  # prctl(2)
 AUXV, AT_SECURE = 4096, 23  # bytes; include/uapi/linux/auxvec.h
 
 
@@ -161,6 +164,22 @@ def send(process: Process, signum: int) -> bool:
     except (ProcessLookupError, PermissionError):
         return False
     return True
+
+
+def die_with_parent() -> None:
+    """Have the kernel end this process when the thread that has forked it ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
+
+
+def left_after(processes: Iterable[Process], seconds: float, every_s: float = 0.05) -> list[Process]:
+    """Wait until these have ended, for so many seconds at most; returns those that have not."""
+    until = time.monotonic() + seconds
+    while left := [process for process in processes if not is_gone(process)]:
+        if time.monotonic() > until:
+            break
+        time.sleep(every_s)
+        processes = left
+    return left
 
 
 def end(processes: Iterable[Process], signum: int) -> None:

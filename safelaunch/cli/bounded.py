@@ -6,7 +6,6 @@ nothing of Python's can end it: a page of a process may lie on a file system tha
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
 import select
@@ -15,10 +14,10 @@ import sys
 import time
 from collections.abc import Callable
 
+from safelaunch import procfs
 from safelaunch.codes import EXIT_USAGE
 from safelaunch.model import SafelaunchError
 
-PR_SET_PDEATHSIG = 1  # prctl(2)
 LEAVES_S = 1.0  # for the process to end once its work is done; one that the kernel holds is left to it
 
 
@@ -55,7 +54,7 @@ def run(work: Callable[[], int], seconds: float, room: int) -> int:
 
 def _limit(parent: int, room: int) -> None:
     """End with the parent, and take no more memory than that."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    procfs.die_with_parent()
     if os.getppid() != parent:
         os._exit(1)
     _, most = resource.getrlimit(resource.RLIMIT_DATA)

@@ -149,17 +149,7 @@ def _end(found: Sequence[Process]) -> list[procfs.Process]:
     left = [one for one, process in zip(now, found, strict=True) if one is not None and one.start == process.start]
     for signum, patience_s in ((signal.SIGTERM, PATIENCE_S), (signal.SIGKILL, KILLED_S)):
         procfs.end(left, signum)
-        left = _after(left, patience_s)
-    return left
-
-
-def _after(found: Sequence[procfs.Process], seconds: float) -> list[procfs.Process]:
-    """Those that are still there, after so many seconds at most."""
-    until = time.monotonic() + seconds
-    while left := [process for process in found if not procfs.is_gone(process)]:
-        if time.monotonic() > until:
-            break
-        time.sleep(0.05)
+        left = procfs.left_after(left, patience_s)
     return left
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import os
 import selectors
@@ -15,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from safelaunch import procfs, streams
 from safelaunch.launch.witness import Witness
 
-PR_SET_PDEATHSIG = 1  # prctl(2)
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells have it
 STOP_WAIT_S = 0.5  # in which a command that a terminal stops has stopped
 ENDS_S = 60.0  # in which a command that was told to end has done so; one that goes on was only interrupted
@@ -87,7 +85,7 @@ class Command:
         if self._children_ignored:
             signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_SETMASK, self._inherited)
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
+        procfs.die_with_parent()
         for descriptor in streams.closed():
             os.close(descriptor)
 

@@ -8,15 +8,15 @@ signal does not say which of these it was. So a child that does nothing else get
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import select
 import signal
 import time
 from collections.abc import Iterable
 
+from safelaunch import procfs
+
 WAIT_S = 0.05  # a signal for a group is there for all of it within microseconds; its telling needs a time slice
-PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 class Witness:
@@ -62,7 +62,7 @@ class Witness:
 
 
 def _main(parent: int, writer: int, signals: set[int]) -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
+    procfs.die_with_parent()
     if os.getppid() != parent:
         return
     signal.set_wakeup_fd(-1)

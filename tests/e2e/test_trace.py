@@ -119,21 +119,30 @@ def test_a_rank_that_hangs_meanwhile_is_still_told(tmp_path: Path) -> None:
     assert verdict["culprit_ranks"] == [1]
 
 
-def test_a_rank_that_hangs_while_it_is_recorded_is_still_told(tmp_path: Path) -> None:
-    process = running(tmp_path, "hangs", options=("--on-hang", "abort", "--hang-abort-after", "3s"))
+def recording(folder: Path, count: int) -> tuple[subprocess.Popen[str], Path]:
+    """`safelaunch trace` of so many steps, once the first is being recorded, and the run directory."""
     asked = subprocess.Popen(
-        [*SAFELAUNCH, "trace", "--steps", "1000"],
-        cwd=tmp_path,
+        [*SAFELAUNCH, "trace", "--steps", str(count)],
+        cwd=folder,
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    run_dir = newest_run(tmp_path)
+    run_dir = newest_run(folder)
     assert run_dir is not None
     while '"recording"' not in _text(run_dir / "tracing.json"):
         assert asked.poll() is None
+    return asked, run_dir
 
+
+def _text(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+def test_a_rank_that_hangs_while_it_is_recorded_is_still_told(tmp_path: Path) -> None:
+    process = running(tmp_path, "hangs", options=("--on-hang", "abort", "--hang-abort-after", "3s"))
+    asked, run_dir = recording(tmp_path, 1000)
     (tmp_path / "hang").touch()
 
     out, err = asked.communicate(timeout=60)
@@ -143,10 +152,6 @@ def test_a_rank_that_hangs_while_it_is_recorded_is_still_told(tmp_path: Path) ->
     assert process.returncode == 124, said
     verdict = json.loads((run_dir / "incident-0/verdict.json").read_text())
     assert (verdict["culprit_ranks"], verdict["location"]["function"]) == ([1], "evaluate")
-
-
-def _text(path: Path) -> str:
-    return path.read_text() if path.exists() else ""
 
 
 def test_a_rank_that_never_comes_to_the_step_is_named(tmp_path: Path) -> None:
@@ -163,19 +168,7 @@ def test_a_rank_that_never_comes_to_the_step_is_named(tmp_path: Path) -> None:
 
 def test_a_profiler_of_the_scripts_own_is_not_disturbed(tmp_path: Path) -> None:
     process = running(tmp_path, "profiles")
-    asked = subprocess.Popen(
-        [*SAFELAUNCH, "trace", "--steps", "60"],
-        cwd=tmp_path,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    run_dir = newest_run(tmp_path)
-    assert run_dir is not None
-    while '"recording"' not in _text(run_dir / "tracing.json"):
-        assert asked.poll() is None
-
+    asked, _ = recording(tmp_path, 60)
     (tmp_path / "profile").touch()
 
     out, err = asked.communicate(timeout=60)

@@ -138,14 +138,10 @@ class Exec:
         below = procfs.descendants(command.pid, procfs.scan())
         command.send(signal.SIGTERM)
         command.send(signal.SIGCONT)
-        until = time.monotonic() + TERM_S
-        while time.monotonic() < until and not all(map(procfs.is_gone, below)):
-            time.sleep(0.05)
+        procfs.left_after(below, TERM_S)
         procfs.end(below, signal.SIGKILL)
         command.send(signal.SIGKILL)
-        until = time.monotonic() + KILL_WAIT_S
-        while time.monotonic() < until and not all(map(procfs.is_gone, below)):
-            time.sleep(0.02)
+        procfs.left_after(below, KILL_WAIT_S)
 
     # --------------------------------------------------------------------------------------------- the end
 
