@@ -191,6 +191,11 @@ def test_misuse_is_told_in_one_message(tmp_path: Path) -> None:
     assert "no rank of a Slurm job 4711" in attach(tmp_path, "4711", "--job", code=2)
 
 
+def alone(folder: Path) -> dict[str, str]:
+    """The environment of the one rank of a job of its own: another test may run beside."""
+    return environment(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", TORCHELASTIC_RUN_ID=str(folder))
+
+
 RANK = "import sys, time\nprint('ready', flush=True)\ntime.sleep(600)\n"
 
 
@@ -213,7 +218,7 @@ def hostile(folder: Path, kind: str) -> Path:
 @pytest.mark.parametrize("kind", ["fifo", "device", "fifo-beside", "device-beside"])
 def test_what_a_process_names_can_neither_hold_nor_fill_the_reader(tmp_path: Path, kind: str) -> None:
     named = {"SAFELAUNCH_BLACK_BOX": str(hostile(tmp_path, kind)), "SAFELAUNCH_SLOT": "0"}
-    environ = {**environment(), "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", **named}
+    environ = {**alone(tmp_path), **named}
     with subprocess.Popen([SAFELAUNCH[0], "-c", RANK], env=environ, stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
@@ -232,7 +237,7 @@ def test_what_a_process_names_can_neither_hold_nor_fill_the_reader(tmp_path: Pat
 @pytest.mark.skipif(os.geteuid() != 0, reason="files of other users take root")
 def test_a_record_of_another_user_is_not_read(tmp_path: Path) -> None:
     black_box.create(str(tmp_path / "box"), 1)
-    environ = {**environment(), "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    environ = alone(tmp_path)
     environ |= {"SAFELAUNCH_BLACK_BOX": str(tmp_path / "box"), "SAFELAUNCH_SLOT": "0"}
     os.chown(tmp_path / "box", 1234, 1234)
     with subprocess.Popen([SAFELAUNCH[0], "-c", RANK], env=environ, stdout=subprocess.PIPE) as process:
@@ -249,7 +254,7 @@ def test_a_record_of_another_user_is_not_read(tmp_path: Path) -> None:
 def test_the_folder_of_the_evidence_is_made_for_it_alone(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [SAFELAUNCH[0], "-c", RANK],
-        env={**environment(), "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"},
+        env=alone(tmp_path),
         stdout=subprocess.PIPE,
     )
     try:
