@@ -67,6 +67,8 @@ _REFUSED = re.compile(
     r"|not found|no|cannot|could|file|path|for|user|by|from|of|account|host|url|name|id|hash|commit|digest|type"
     r"|provider|count|limit|budget|revision|version|image|fingerprint|algorithm|size|number)\Z"
 )
+# How codes to recover an account look, in capitals or with digits.
+_GROUPS = re.compile(r"(?:[A-Z0-9]{4,8}-){1,9}[A-Z0-9]{4,8}|(?=[a-z-]*[0-9])(?:[a-z0-9]{4,8}-){1,9}[a-z0-9]{4,8}")
 # What names a number that everybody may know.
 _OF_ALL = re.compile(
     r"\b(?:hash|digest|sha[0-9]{0,3}|commit|fingerprint|checksum|revision|image|etag|md5|count|index|ids?|uuid)\b"
@@ -115,6 +117,8 @@ def _is_announced(value: str, match: re.Match[str], low: str) -> bool:
     line = low[max(low.rfind("\n", 0, match.start()) + 1, match.start() - 80) : match.end(2)]
     if _REFUSED.search(between) or _OF_ALL.search(between) or low[match.start() - 1 : match.start()] in ("-", "_", "/"):
         return False
+    if noun in ("recovery code", "backup code") and _GROUPS.fullmatch(bare):
+        return True
     if not values.is_chosen(bare):
         return False
     said = _SAID.search(line) is not None

@@ -57,7 +57,7 @@ INTRODUCED: tuple[tuple[tuple[str, ...], str], ...] = (
     (
         ("authorization",),
         r"((?i:authorization)\\{0,8}[\"']?\s{0,3}[:=]\s{0,3}\\{0,8}[\"']?(?!(?:\w+[ \t]+)?(?:\*{2}|\$|\[|\{\w)"
-        r"|[rbfRBF]{1,2}\\{0,8}[\"'])"
+        r"|[rbfRBF]{1,2}\\{0,8}[\"']|(?i:digest)\s{1,3}\w+=)"
         r"(?i:(?:bearer|basic|token|digest|apikey|negotiate|aws4-hmac-sha256)"
         rf"(?:{_NEXT}|\s+))?)[^\s\"',\\]+",
     ),
@@ -65,6 +65,8 @@ INTRODUCED: tuple[tuple[tuple[str, ...], str], ...] = (
         ("bearer",),
         r"(\b(?i:bearer)\\{0,8}[\"']?[\s=:]{1,3}\\{0,8}[\"']?)(?=[A-Za-z0-9._~+/-]{0,200}[0-9])[A-Za-z0-9._~+/-]{16,}=*",
     ),
+    # Digest (RFC 7616): passwords are guessed from it.
+    (("response=",), r"(\bresponse=\\{0,8}\")[0-9a-f]{32}(?:[0-9a-f]{32})?(?=\\{0,8}\")"),
     (("basic",), r"(\b(?i:basic)\s+)(?=[A-Za-z0-9+/]{0,60}[A-Z0-9=])[A-Za-z0-9+/]{12,}={0,2}(?![A-Za-z0-9._-])"),
     (("cookie",), r"((?i:\b(?:set-)?cookie)\\{0,8}[\"']?\s?:\s?\\{0,8}[\"']?)(?=[^\s\"'=]+=)[^\"'\n]+"),
     (("x-", "token:", "key:"), r"(\b(?i:x-[a-z-]{0,40}(?:key|token|secret|auth|signature))\s?:\s?)[^\s\"',]{4,}"),

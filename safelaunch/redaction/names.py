@@ -39,7 +39,7 @@ LOCKS = _set("""
 TABLES = _set("""
     sort primary foreign partition public cache metric group join row column index idempotency i18n translation
     dataset image images label labels text input inputs output outputs feature state dict config kv monitor hot
-    query attention map lookup bucket object s3 routing shard dedup by pub hash range name data batch sample target
+    query attention map lookup bucket object s3 shard dedup by pub hash range name data batch sample target
     unique composite natural surrogate json yaml field param parameter layer tensor weight weights prompt response
     prng rng random dropout noise sampler fold sub
     message reward loss score best val eval train arrow right left up down shift ctrl alt num first last missing

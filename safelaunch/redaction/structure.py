@@ -127,6 +127,7 @@ HINTS = (
     r"==(?<=[a-z0-9+/]{20}==)", r"lftp", r"keytool", r"rclone", r"logic\.azure",
     r"_[a-z0-9]{32}", r"-[a-z0-9]{32}", r"private", r"mnemonic", r"psk\b",
     r"uid=", r"user id=", r"sig=", r"_sk[\"']?\s?[=:]", r"honeycomb", r"/t/", r":[56]432:", r"from-literal", r"feishu",
+    r"response=\\{0,8}\"[0-9a-f]{32}",
     r"larksuite", r"ossutil", r"obsutil", r"tosutil", r"coscmd", r"sudo -s", *introduced.FOREIGN_HINTS,
     r"one-time code", r"recovery code", r"verification code", r"backup code", r"login code",
     r"log in with", r"sign in with", *introduced.KEPT_HINTS,

@@ -14,7 +14,7 @@ STAND_IN = re.compile(
     r"|hidden|masked|redacted|removed|invalid|expired|unknown|n/?a|(?:[a-z]{1,6}[_-])?\*+|x{3,}|\.{3,}|-+|changeme|example|placeholder|dummy"
     r"|basic|bearer|digest|negotiate|ntlm|oauth2?|token|password|secret|key|keys|str|string|bytes|int|float|bool|object"
     r"|your[-_a-z ]*|my[-_ ]?(?:token|key|password|secret)|[<{($%].*|\[(?:redacted|filtered|pad|unk|mask|cls|sep).*"
-    r"|\[[\d\s,.+-]{0,200}\]|\#[0-9a-f]{3,8}"
+    r"|\[[\d\s,.+-]{0,200}\]|\#[0-9a-f]{3,8}|sig(?:[a-z]{2,6}[12]?|rtm(?:in|ax)[+-][0-9]{1,2})"
     r"|sensitive|(?:os\.|var\.|local\.|secrets\.|self\.|args\.|cfg\.|config\.|env\.|getenv|environ|settings\.)[\w.\[\]()'\"]*|[a-z_][a-z_.]*[(\[].*|",
     re.IGNORECASE | re.DOTALL,
 )

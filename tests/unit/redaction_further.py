@@ -81,6 +81,11 @@ FURTHER_SECRETS: list[tuple[str, str]] = [
     (f"hmac.new(b'{HEX64}', text, sha256)", HEX64),
     (f"mnemonic: {WORDS}", "curtain grace"),
     (f'seed phrase = "{WORDS}"', "curtain grace"),
+    (f'Authorization: Digest username="ada", realm="a", nc=00000001, response="{HEX32}"', HEX32),
+    (f"PAGERDUTY_ROUTING_KEY={HEX32}", HEX32),
+    (f'{{"routing_key": "{HEX32}"}}', HEX32),
+    ("recovery code: KQZM-TRPX-WNVB", "KQZM-TRPX-WNVB"),
+    ("Your recovery code is 8K2M-9X4P", "8K2M-9X4P"),
 ]
 
 FURTHER_HARMLESS = [
@@ -95,5 +100,7 @@ FURTHER_HARMLESS = [
     "image registry.example/a:24.05-py3@sha256:" + HEX64, "10.0.0.1:4001@worker:29500", "rank:3@node-1:29500",
     "emoji \U0001f468\u200d\U0001f4bb and \u0645\u06cc\u200c\u0634\u0648\u062f", "a\x08b\x0cc",
     "re.compile('\\x1b[0m')", "mnemonic: loss of the head", "hmac.new(key, text, sha256)", "Fernet(key)",
+    "killed by sig=SIGTERM", "sig=SIGRTMIN+1 rank=3", "routing_key=orders.created", 'response="ok"',
+    "recovery code: 17", "recovery code: ERROR", "error code: KQZM-TRPX",
     "jwt.decode(token, key)", "the argument --token: invalid value",
 ]  # fmt: skip
