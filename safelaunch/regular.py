@@ -162,12 +162,12 @@ def opened(path: str, flags: int, check: Callable[[os.stat_result], None], folde
         folder: a descriptor of the one in which the path is looked for.
 
     Raises:
-        OSError: of `check`, or it cannot be opened.
+        OSError: of `check`, or it cannot be opened; root was to be led there by another user's link.
     """
     if "\0" in path:
         raise OSError(errno.EINVAL, "there is a NUL in its name", path)
     flags |= os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-    seen = os.open(path, os.O_PATH | os.O_CLOEXEC | (flags & os.O_NOFOLLOW), dir_fd=folder)
+    seen = _seen(path, flags & os.O_NOFOLLOW, folder)
     try:
         check(os.fstat(seen))
         try:
@@ -179,6 +179,22 @@ def opened(path: str, flags: int, check: Callable[[os.stat_result], None], folde
             raise
     finally:
         os.close(seen)
+
+
+def _seen(path: str, stays: int, folder: int | None) -> int:
+    """A descriptor that looks at a file without opening it. Root is not led by a link of another user to what is not
+    his, as the kernel's fs.protected_symlinks has it for folders that all may write to: he may want it shown."""
+    flags = os.O_PATH | os.O_CLOEXEC
+    seen = os.open(path, flags | (os.O_NOFOLLOW if os.geteuid() == 0 else stays), dir_fd=folder)
+    link = os.fstat(seen)
+    if stays or not stat.S_ISLNK(link.st_mode):
+        return seen
+    os.close(seen)
+    seen = os.open(path, flags, dir_fd=folder)
+    if link.st_uid in (0, os.fstat(seen).st_uid):
+        return seen
+    os.close(seen)
+    raise PermissionError(errno.EPERM, "the link of one user leads there to what is another's", path)
 
 
 def _check(path: str, found: os.stat_result, owner: int | None) -> None:

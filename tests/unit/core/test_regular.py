@@ -133,3 +133,19 @@ def test_a_pipe_that_a_shell_names_is_read() -> None:
     with open(regular.given(f"/proc/self/fd/{reader}"), "rb") as file:
         assert file.read() == b"a line"
     os.close(reader)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make links of others")
+def test_root_is_not_led_to_what_another_user_may_not_read(tmp_path: Path) -> None:
+    (tmp_path / "shadow").write_bytes(b"a password")
+    (tmp_path / "his").write_bytes(b"a log")
+    os.chown(tmp_path / "his", 1234, 1234)
+    for name, target, owner in (("a", "shadow", 1234), ("b", "his", 1234), ("c", "his", 0), ("d", "shadow", 0)):
+        os.symlink(target, tmp_path / name)
+        os.chown(tmp_path / name, owner, owner, follow_symlinks=False)
+
+    with pytest.raises(OSError, match="leads there to what is another's"):
+        regular.read(str(tmp_path / "a"))
+    assert regular.text(str(tmp_path / "a"), 100) is None
+    assert regular.document(str(tmp_path / "a")) == {}
+    assert [regular.read(str(tmp_path / name)) for name in "bcd"] == [b"a log", b"a log", b"a password"]
