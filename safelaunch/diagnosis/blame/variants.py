@@ -22,10 +22,10 @@ def variants_at(case: Case, met: Collective) -> list[Variant]:
             continue
         for variant in variants:
             if not differs(variant[0][0], facts, met):
-                variant.append((facts, call))
+                variant.append((facts, placed(facts, call)))
                 break
         else:
-            variants.append([(facts, call)])
+            variants.append([(facts, placed(facts, call))])
     return variants
 
 
