@@ -64,7 +64,9 @@ exit codes: 0 there is a verdict, or nothing to tell; 2 misuse, or nothing that 
 
 DEPTH = 6  # folders below a PATH that are looked at for the size of what is read
 SHARE = 0.5  # of the time that is left, for each incident but the last: the others are told as well
+OF_LOGS = 10  # lines that say why, of a verdict on logs
 RECOVERED = "SL501"  # what is written over a notice when progress has returned
+Texts = Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class Reader:
 
     name: str
     knows: Callable[[str], bool]
-    judge: Callable[[Sequence[str], Sequence[str], Sequence[str]], list[Conclusion]]
+    judge: Callable[[Texts, Texts, Texts], list[Conclusion]]
 
 
 def run(argv: list[str]) -> int:
@@ -158,7 +160,7 @@ def _exit_code(found: Sequence[Conclusion]) -> int:
     return codes.EXIT_NOTHING_WRONG if has(verdict.code, Trait.NOTHING_WRONG) else codes.EXIT_OK
 
 
-def conclusions(paths: Sequence[str], signatures: Sequence[str] = (), further: Sequence[str] = ()) -> list[Conclusion]:
+def conclusions(paths: Texts, signatures: Texts = (), further: Texts = ()) -> list[Conclusion]:
     """The verdicts on all that was named: one for each kind of thing, and one for each incident of bundles.
 
     `signatures` are files of known messages that come before what a run has written down, `further` those that come
@@ -187,7 +189,7 @@ def conclusions(paths: Sequence[str], signatures: Sequence[str] = (), further: S
     return [replace(found[0], notes=(*notes, *found[0].notes)), *found[1:]]
 
 
-def _of_profiles(names: Sequence[str]) -> tuple[str, ...]:
+def _of_profiles(names: Texts) -> tuple[str, ...]:
     """The files of signatures that profiles name: those of the command line, else those of the environment."""
     from safelaunch.settings import kinds
     from safelaunch.settings.resolve import resolve_profiles
@@ -220,7 +222,7 @@ def _is_bundle(path: str) -> bool:
     return bool(run.incidents or run.unreadable) or (run.exit_code is not None and not _is_dumps(path))
 
 
-def _bundles(paths: Sequence[str], signatures: Sequence[str] = (), further: Sequence[str] = ()) -> list[Conclusion]:
+def _bundles(paths: Texts, signatures: Texts = (), further: Texts = ()) -> list[Conclusion]:
     incidents: list[Recorded] = []
     found: list[Conclusion] = []
     damaged: list[str] = []
@@ -258,7 +260,7 @@ def _bundles(paths: Sequence[str], signatures: Sequence[str] = (), further: Sequ
     return [replace(found[0], notes=(*notes, *found[0].notes)), *found[1:]]
 
 
-def _classified(incidents: Sequence[Recorded], signatures: Sequence[str], further: Sequence[str]) -> list[Recorded]:
+def _classified(incidents: Sequence[Recorded], signatures: Texts, further: Texts) -> list[Recorded]:
     """Incidents with what is known of the messages of their exceptions."""
     if not any(facts.error for one in incidents for facts in one.case.ranks):
         return list(incidents)
@@ -323,7 +325,7 @@ def _is_dumps(path: str) -> bool:
     return path != "-" and bool(dump_files.find([path])[0])
 
 
-def _dumps(paths: Sequence[str], signatures: Sequence[str] = (), further: Sequence[str] = ()) -> list[Conclusion]:
+def _dumps(paths: Texts, signatures: Texts = (), further: Texts = ()) -> list[Conclusion]:
     files, others = dump_files.find(paths)
     dumps = dump_files.read_all(files)
     if all(dump.unreadable for dump in dumps):
@@ -332,42 +334,41 @@ def _dumps(paths: Sequence[str], signatures: Sequence[str] = (), further: Sequen
     case = dump_case.build(dumps)
     notes = tuple(dump_notes.lines(case, dumps, others))
     # Why a rank did not come, the dumps do not say; logs beside them may.
-    why = [one for one in _beside(paths, signatures, further) if one.verdict and one.verdict.kind != "hang"]
+    beside = _beside(paths, signatures, further, [file.path for file in files])
+    why = [one for one in beside if one.verdict and one.verdict.kind != "hang"]
     return [*why, Conclusion("dumps", tuple(paths), diagnose(case), notes=notes, case=case)]
 
 
 # ---------------------------------------------------------------------------------------------------------- logs
 
 
-def _beside(paths: Sequence[str], signatures: Sequence[str], further: Sequence[str]) -> list[Conclusion]:
-    """The verdict on the logs in folders in which something else was looked for, where it says what failed."""
+def _beside(paths: Texts, signatures: Texts, further: Texts, without: Texts = ()) -> list[Conclusion]:
+    """The verdict on logs in folders in which something else was looked for, and found: where it says what failed."""
     from safelaunch.diagnosis.logs import says_why
 
     folders = [path for path in paths if os.path.isdir(path)]
     try:
-        found = _logs(folders, signatures, further) if folders else []
+        found = _logs(folders, signatures, further, without) if folders else []
     except SafelaunchError:
         return []
     return [one for one in found if one.verdict is not None and says_why(one.verdict)]
 
 
-def _logs(paths: Sequence[str], signatures: Sequence[str] = (), further: Sequence[str] = ()) -> list[Conclusion]:
+def _logs(paths: Texts, signatures: Texts = (), further: Texts = (), without: Texts = ()) -> list[Conclusion]:
     from safelaunch.diagnosis import logs as rules
     from safelaunch.evidence import logs
 
-    facts = logs.read(paths, logs.load([*signatures, *further]))
+    facts = logs.read(paths, logs.load([*signatures, *further]), without)
     if not facts.files:
         raise unreadable(f"{', '.join(paths)}: no bundle, no Flight Recorder dump and no log")
     verdict = rules.diagnose(facts)
     notes = [f"{plural(file.torn, 'line')} of {file.path} could not be read" for file in facts.files if file.torn][:4]
-    unread = [file for file in facts.files if file.unreadable]
-    unread = [file for file in unread if not any(told.startswith(file.path) for told in verdict.because)]
+    told = verdict.because
+    unread = [one for one in facts.files if one.unreadable and not any(text.startswith(one.path) for text in told)]
     notes += [f"{file.path} could not be read as a whole: {file.unreadable}" for file in unread[:4]]
     notes += [f"{plural(len(unread) - 4, 'more file')} could not be read"] if unread[4:] else []
     return [Conclusion("logs", tuple(paths), verdict, notes=tuple(notes), logs=facts)]
 
-
-OF_LOGS = 10  # lines that say why, of a verdict on logs
 
 # The first that knows a path reads it. Logs come last: any file may be one.
 READERS = (

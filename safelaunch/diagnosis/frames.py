@@ -9,6 +9,7 @@ from safelaunch import user_code
 from safelaunch.model import Location, Stack
 
 _TORCH_DISTRIBUTED = re.compile(r"/torch/distributed/")
+_SYNCHRONIZE = re.compile(r"/torch/(?:cuda|accelerator)/(?:__init__|streams|graphs)\.py:(?:\w+\.)*synchronize$")
 
 
 def is_user_code(frame: Location) -> bool:
@@ -29,3 +30,8 @@ def first_of_user(frames: Iterable[Location]) -> Location | None:
 def is_torch_distributed(frame: Location) -> bool:
     """Whether a frame is one of torch.distributed."""
     return bool(_TORCH_DISTRIBUTED.search(frame.file))
+
+
+def waits_for_gpu(frame: Location) -> bool:
+    """Whether a frame is one of torch's own functions that wait for a GPU."""
+    return bool(_SYNCHRONIZE.search(f"{frame.file}:{frame.function}"))

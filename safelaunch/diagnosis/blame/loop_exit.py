@@ -323,11 +323,11 @@ def _is_left_behind(variants: list[Variant]) -> bool:
     """
     few = min(variants, key=len)
     everybody = [facts for variant in variants for facts, _ in variant]
-    old = all(call.location is None or any(_usual(facts, call) for facts in everybody) for _, call in few)
-    return old and not any(_usual(*pair) for variant in variants if variant is not few for pair in variant)
+    old = all(call.location is None or any(is_usual(facts, call) for facts in everybody) for _, call in few)
+    return old and not any(is_usual(*pair) for variant in variants if variant is not few for pair in variant)
 
 
-def _usual(facts: RankFacts, call: Collective) -> bool:
+def is_usual(facts: RankFacts, call: Collective) -> bool:
     """Whether a rank has made this call before, as far as the record that is left tells; what C++ makes is in that of
     the Flight Recorder alone."""
     of_cpp = call.location is None and bool(call.state)

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from safelaunch.diagnosis.blame import history, loop_bounds, loop_exit, peer_groups, rank_guard, uneven_data
 from safelaunch.diagnosis.blame.apart import Apart, came_apart
+from safelaunch.diagnosis.blame.began_anew import BeganAnew, began_anew
 from safelaunch.diagnosis.blame.loop_exit import CLOSING, UNEVEN, LoopExit, has_left
 from safelaunch.diagnosis.blame.rank_guard import Guard
 from safelaunch.diagnosis.blame.skipped import SkippedPass, skipped_pass
@@ -80,6 +81,13 @@ class Desync:
         pairs = itertools.permutations(one[0] for one in self.variants)
         return next((found for who, peer in pairs if (found := skipped_pass(who, peer, self.view.lines))), None)
 
+    @cached_property
+    def began_anew(self) -> BeganAnew | None:
+        """The rank that has begun the function anew in whose loop its peers still are."""
+        if self.threaded is not None or self.view.from_dumps:
+            return None
+        return began_anew(self.variants, self.view.lines)
+
     @property
     def at_the_end(self) -> bool:
         """Whether nothing but dumps is left, and a side has come to what programs end their loops with."""
@@ -142,6 +150,11 @@ def _left_the_loop(desync: Desync) -> Blame | None:
     return Blame("SL303", desync.loop.ranks) if desync.loop.ranks else None
 
 
+def _began_anew(desync: Desync) -> Blame | None:
+    found = desync.began_anew
+    return Blame("SL303", (found.who[0].rank,), bool(found.caller.caught), found.summary) if found is not None else None
+
+
 def _ran_out(desync: Desync) -> Blame | None:
     if desync.threaded is not None:
         return None
@@ -179,6 +192,7 @@ def _skipped_a_pass(desync: Desync) -> Blame | None:
 DETECTORS: tuple[Callable[[Desync], Blame | None], ...] = (
     _one_call_apart,
     _left_the_loop,
+    _began_anew,
     _ran_out,
     _outlier,
     _bypassed_by_peers,
@@ -213,7 +227,8 @@ def _by_history(desync: Desync) -> Blame | None:
 
 
 def _stays_alone(desync: Desync, blame: Blame) -> tuple[str, ...]:
-    return loop_exit.stays_alone(desync.participants, blame.ranks) if blame.code == "SL303" else ()
+    left = blame.code == "SL303" and not blame.text
+    return loop_exit.stays_alone(desync.participants, blame.ranks) if left else ()
 
 
 # ------------------------------------------------------------------------------------------------ the verdict
@@ -327,9 +342,9 @@ def _ways(desync: Desync, shown: _Shown, blame: Blame, *, uneven: bool) -> Ways:
     """How the named rank may have come past the call in which its peers are; data that were uneven say it all."""
     if desync.view.from_dumps or not blame.ranks or uneven or desync.apart is not None:
         return Ways()
-    found = desync.skipped_pass
-    if found is not None and blame.text == found.summary:
-        return Ways(found.because, found.remedy)
+    for found in (desync.skipped_pass, desync.began_anew):
+        if found is not None and blame.text == found.summary:
+            return Ways(found.because, found.remedy)
     lines, (peer, call), (facts, own) = desync.view.lines, shown.theirs, shown.mine
     inside, left = frames_at(peer, call, call.thread), blame.code == "SL303"
     ways = ways_out(inside, lines, left=left)
@@ -339,16 +354,18 @@ def _ways(desync: Desync, shown: _Shown, blame: Blame, *, uneven: bool) -> Ways:
 def _guard(desync: Desync, blame: Blame, shown: _Shown) -> Guard | None:
     """The condition that one of the two calls stands below; where nobody is named, only that of the first one."""
     lines = desync.view.lines
+    if desync.began_anew is not None and blame.text == desync.began_anew.summary:
+        return None
     own = rank_guard.guard(shown.mine, shown.others, lines)
     return own if own is not None or not blame.ranks else rank_guard.guard(shown.theirs, [shown.mine], lines)
 
 
 def _summary(desync: Desync, blame: Blame, shown: _Shown, guard: Guard | None) -> str:
-    if blame.ranks and blame.code == "SL303":
-        return has_left(blame.ranks, shown.mine, shown.theirs, again=desync.loop.again)
     how = shown.by_reduction
     if blame.text:
         return blame.text
+    if blame.ranks and blame.code == "SL303":
+        return has_left(blame.ranks, shown.mine, shown.theirs, again=desync.loop.again)
     if blame.ranks:
         others = len(desync.participants) - 1
         return deviation(shown.mine, shown.theirs, others, guard, desync.view.lines, how=how)

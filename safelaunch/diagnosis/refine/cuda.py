@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from safelaunch.diagnosis import frames
 from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.waitgraph.calls import is_under_way
 from safelaunch.model import Case, GpuState, Location, RankFacts
 
-# Frames that wait for a GPU: torch's own functions, and those of the driver and the runtime beneath (py-spy --native).
-PYTHON = re.compile(r"/torch/(?:cuda|accelerator)/(?:__init__|streams|graphs)\.py:(?:\w+\.)*synchronize$")
+# Functions of the driver and the runtime that wait for a GPU (py-spy --native).
 NATIVE = re.compile(
     r"\b(?:cu(?:da)?(?:Device|Stream|Event|Ctx)Synchronize|cuMemcpyDtoH\w*|cudaMemcpy(?:Async)?|"
     r"_local_scalar_dense_cuda)\b|libcuda\.so"
@@ -48,7 +48,7 @@ def in_cuda(facts: RankFacts) -> bool:
     main = [stack for stack in stacks if stack.thread in (0, facts.pid) or stack is facts.stack]
     for stack in main:
         for frame in stack.frames[: _depth(stack.frames)]:
-            if PYTHON.search(f"{frame.file}:{frame.function}") or NATIVE.search(f"{frame.function} {frame.file}"):
+            if frames.waits_for_gpu(frame) or NATIVE.search(f"{frame.function} {frame.file}"):
                 return True
     return False
 

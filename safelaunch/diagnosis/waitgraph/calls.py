@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Iterable
 
-from safelaunch.diagnosis.frames import is_torch_distributed, is_user_code
+from safelaunch.diagnosis.frames import is_torch_distributed, is_user_code, waits_for_gpu
 from safelaunch.diagnosis.waitgraph.record import LEAVING, WORLD, current_calls, left_cleanly
 from safelaunch.model import Collective, Location, RankFacts, Stack
 
@@ -195,11 +195,12 @@ def is_irreversible(waits: Iterable[tuple[RankFacts, Collective]]) -> bool:
 
 
 def _may_be_in_cpp(facts: RankFacts) -> bool:
-    """Whether the rank may wait in a collective that C++ has made: in its backward pass, in DDP's own code, or where
-    its stack could not be had."""
+    """Whether the rank may wait in a collective that C++ has made: in its backward pass, in DDP's own code, for a GPU
+    on which that may be under way, or where its stack could not be had."""
     if facts.stack is None:
         return any(gap.source == "stack" for gap in facts.missing) and not _is_seen_elsewhere(facts)
-    if facts.stack.frames and IN_DDP.search(facts.stack.frames[0].file):
+    inner = facts.stack.frames[:1]
+    if any(IN_DDP.search(frame.file) or (facts.reducers and waits_for_gpu(frame)) for frame in inner):
         return True
     return in_backward(facts)
 

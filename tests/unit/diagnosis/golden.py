@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import golden_anew
 import golden_apart
 import golden_attach
 import golden_bounds
@@ -315,6 +316,7 @@ def golden() -> dict[str, tuple[Case, Expected]]:
         golden_messages,
         golden_polling,
         golden_rounds,
+        golden_anew,
         golden_skipped,
         golden_slow,
         golden_slow_nodes,

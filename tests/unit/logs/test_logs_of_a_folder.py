@@ -39,6 +39,15 @@ def test_a_name_of_a_log_is_known(name: str, tmp_path: Path) -> None:
     assert diagnose(facts_of(tmp_path)).code == "SL401"
 
 
+def test_what_is_known_to_be_something_else_is_no_log(tmp_path: Path) -> None:
+    """2,000 entries of a Flight Recorder's dump cost a second as a log, and its names may be those of logs."""
+    for name in ("rank_0.log", "nccl_trace_rank_0"):
+        (tmp_path / name).write_text(FAILED)
+
+    facts = read([str(tmp_path)], without=[str(tmp_path / "nccl_trace_rank_0")])
+    assert [file.path for file in facts.files] == [str(tmp_path / "rank_0.log")]
+
+
 def test_a_link_to_a_folder_is_said_to_be_one(tmp_path: Path) -> None:
     elsewhere, job = tmp_path / "elsewhere", tmp_path / "job"
     elsewhere.mkdir()
