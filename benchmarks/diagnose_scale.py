@@ -22,7 +22,7 @@ OURS = (sys.executable, "-m", "safelaunch", "diagnose")
 TORCH = (sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace")
 LIMIT_S = 600.0
 SAMPLE_S = 0.1
-TARGETS = {1024: ("<= 30", "<= 2048")}  # seconds, MiB
+TARGETS = {256: ("<= 8", "<= 512"), 1024: ("<= 30", "<= 2048")}  # seconds, MiB
 
 
 @dataclass(frozen=True)

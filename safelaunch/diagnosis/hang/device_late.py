@@ -128,6 +128,20 @@ class _Recorders:
         """The ranks that wait for others of this node."""
         return {wait.rank for wait in self.view.graph.waits if wait.blockers}
 
+    @cached_property
+    def _completed(self) -> dict[tuple[str, int], frozenset[int]]:
+        return {}
+
+    def completed(self, call: Collective) -> frozenset[int]:
+        """The ranks that have completed a call's number: looked up once for all that have not."""
+        key = (call.group, call.seq)
+        if key not in self._completed:
+            counted, ranks = self.table.get(call.group, {}), self.view.by_rank
+            there = [rank for rank in self.members.get(call.group, ()) if rank in ranks]
+            done = (rank for rank in there if has_completed(ranks[rank], call, counted.get(rank)))
+            self._completed[key] = frozenset(done)
+        return self._completed[key]
+
     def others(self, facts: RankFacts, call: Collective) -> list[int]:
         """The other members of a call's group."""
         return [rank for rank in self.members.get(call.group, ()) if rank != facts.rank]
@@ -170,10 +184,11 @@ def _completed_by_peers(facts: RankFacts, recorders: _Recorders) -> Iterator[Lat
     for call in first_on_device(facts) or untold(facts, recorders.table):
         counted = recorders.table.get(call.group, {})
         others = recorders.others(facts, call)
-        there = [rank for rank in others if rank in ranks]
-        peers = [rank for rank in there if has_completed(ranks[rank], call, counted.get(rank))]
+        completed = recorders.completed(call)
+        peers = [rank for rank in others if rank in completed]
         sure = call.op != UNTOLD and not has_root(call.op)
         if is_exchange(call.op):  # who has completed it may have done so without those that have not come
+            there = [rank for rank in others if rank in ranks]
             sure = all(has_enqueued(ranks[rank], call, counted.get(rank)) for rank in there)
         if peers and (sure or (_went_on_together(counted, others) if call.op == UNTOLD else peers == others)):
             yield LateGpu(facts.rank, call, tuple(peers), sure)
