@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.lines import Lines
 from safelaunch.diagnosis.stall.activity import library_wait
+from safelaunch.diagnosis.stall.clues import LEFT_BEHIND
 from safelaunch.diagnosis.stall.syscalls import SLEEPS
 from safelaunch.diagnosis.waitgraph.flags import looks_for
 from safelaunch.model import Location, RankFacts
 
 AT_A_FILE = re.compile(r"exists\(|is_?file\(|is_?dir\(|\bstat\(|getmtime\(|access\(|glob\(|listdir\(")
 A_LOCK = "lock"
-LEFT_BEHIND = "if no process still holds that lock file, remove it: a process that was killed leaves it behind"
 TO_COME = "see who is to make or remove that file, and what has become of it"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from safelaunch.diagnosis.hang import does_not_end
-from safelaunch.diagnosis.refine import active_exception, ddp_parameters, gpu_faults, nccl_ras
+from safelaunch.diagnosis.refine import active_exception, ddp_parameters, gpu_faults, nccl_ras, short_timeouts
 from safelaunch.diagnosis.view import View
 from safelaunch.model import Verdict
 
@@ -31,5 +31,6 @@ REFINEMENTS = (
     Refinement("parameters without gradients", ddp_parameters.refine, may_replace=True),
     Refinement("faults of GPUs and links", gpu_faults.refine, may_replace=True),
     Refinement("NCCL's RAS", nccl_ras.refine),
+    Refinement("short time-outs", short_timeouts.refine),
     Refinement("what keeps ended ranks", does_not_end.refine),
 )

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING
 
 from safelaunch.diagnosis.stall import loader
+from safelaunch.diagnosis.stall.look import Look
 from safelaunch.diagnosis.stall.stall import Stall
 from safelaunch.diagnosis.stall.syscalls import POLLS, READS, RECEIVES
 from safelaunch.model import Child, Kernel
-
-if TYPE_CHECKING:
-    from safelaunch.diagnosis.stall.reasons import Look
 
 BETWEEN_PROCESSES = ("pipe:", "socket:")
 REMEDY = "see why that process ended; close this side's copy of its end, so that a read fails, or use a timeout"

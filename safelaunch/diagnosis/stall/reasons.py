@@ -3,124 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import cached_property
 
 from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.lines import by_place
-from safelaunch.diagnosis.stall import imports, loader
+from safelaunch.diagnosis.stall import gil, imports, loader
 from safelaunch.diagnosis.stall.activity import (
-    FOR_POOL,
-    IN_ASYNCIO,
-    SHOWN,
     details,
     doing,
     in_call,
-    kernel_of,
     still_running,
 )
+from safelaunch.diagnosis.stall.clues import CLUES, Clue
 from safelaunch.diagnosis.stall.dead import waits_for_the_dead
+from safelaunch.diagnosis.stall.look import Look
 from safelaunch.diagnosis.stall.native import native_frames
-from safelaunch.diagnosis.stall.processes import UNREAD, is_unread, own_process
 from safelaunch.diagnosis.stall.stall import Stall
-from safelaunch.diagnosis.stall.syscalls import LOCKS, POLLS, READS, SLEEPS, WAITS_FOR_CHILD, advice
-from safelaunch.diagnosis.waitgraph.calls import AWAY_PHASES, stack_of, stopped
-from safelaunch.diagnosis.waitgraph.flags import looks_for
-from safelaunch.diagnosis.waitgraph.threads import Chain, follow, left_running, thread_name, waits_for_another
-from safelaunch.model import Child, Kernel, Location, Phase, RankFacts, SourceLine, Stack
+from safelaunch.diagnosis.stall.syscalls import LOCKS, POLLS, READS, WAITS_FOR_CHILD, advice
+from safelaunch.diagnosis.waitgraph.calls import stack_of, stopped
+from safelaunch.diagnosis.waitgraph.threads import left_running, thread_name, waits_for_another
+from safelaunch.model import Child, Kernel, RankFacts, SourceLine
 
 # A beat older than this: the thread that writes it every 0.2 s cannot get the GIL. Healthy ranks were never seen above
 # 0.2 s on 2 busy cores; research measured 3.4 s and more with the GIL held.
 STALE_BEAT_S = 2.0
-
-
-@dataclass(frozen=True)
-class Look:
-    """A rank as the reasons look at it.
-
-    Args:
-        facts: of the rank.
-        thread: the one that makes no collective.
-        now: of the look.
-        source: describes the lines at which its threads are.
-        at_least: it may have been there for longer, before anybody looked.
-    """
-
-    facts: RankFacts
-    thread: int
-    now: float
-    source: tuple[SourceLine, ...]
-    at_least: bool = False
-
-    @cached_property
-    def own(self) -> Stack | None:
-        """The stack of that thread."""
-        return stack_of(self.facts, self.thread)
-
-    @cached_property
-    def chain(self) -> Chain:
-        """From that thread, over those that it waits for."""
-        return follow(self.facts, self.own, self.source)
-
-    @property
-    def stack(self) -> Stack | None:
-        """That of the thread which waits for no other one."""
-        return self.chain.end
-
-    @cached_property
-    def kernel(self) -> Kernel | None:
-        """Where the kernel has seen it."""
-        return kernel_of(self.facts, self.stack)
-
-    @property
-    def syscall(self) -> str:
-        return self.kernel.syscall if self.kernel is not None else ""
-
-    @cached_property
-    def does(self) -> str:
-        """What it does, in words; with its name, where it is another thread than the first."""
-        what = doing(self.facts, self.stack)
-        if self.stack is not None and self.stack != self.own:
-            return f"waits for {thread_name(self.stack)}, which {what}"
-        return what
-
-    @cached_property
-    def place(self) -> Location | None:
-        """Where that one is in the program."""
-        return user_frame(self.stack) or user_frame(self.own)
-
-    @cached_property
-    def phase(self) -> Phase | None:
-        """The innermost phase that the thread is in."""
-        open_ = [phase for phase in self.facts.phases if phase.thread in (0, self.thread)]
-        ours = [phase for phase in open_ if phase.name.startswith(AWAY_PHASES)]
-        found = ours or open_
-        return found[-1] if found else None
-
-    def in_phase(self, name: str) -> bool:
-        """Whether it is in a phase whose name begins so."""
-        return self.phase is not None and self.phase.name.startswith(name)
-
-    @property
-    def since_s(self) -> float:
-        """For how long it is in that phase."""
-        return self.now - self.phase.since if self.phase is not None else 0.0
-
-    @property
-    def waited(self) -> str:
-        """The same in words: `8 s`, `at least 8 s`."""
-        return f"{'at least ' if self.at_least else ''}{self.since_s:.0f} s"
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """The kinds of evidence that were looked at."""
-        there = (("stack", self.stack is not None), ("kernel", self.facts.kernel is not None))
-        return tuple(name for name, known in there if known)
-
-    @property
-    def sources_and_beat(self) -> tuple[str, ...]:
-        """The same, where the rank's own heartbeat says so too."""
-        return (*self.sources, "heartbeat")
 
 
 Reason = Callable[[Look], Stall | None]
@@ -238,7 +143,9 @@ def holds_gil(look: Look) -> Stall | None:
         return None
     what = f"runs native code that holds the GIL, for {age:.0f} s"
     remedy = "the native call at this line must release the GIL, or end"
-    return Stall("SL305", what, look.place, remedy, details(look.facts, look.stack), look.sources_and_beat)
+    return Stall(
+        "SL305", what, gil.holder(look) or look.place, remedy, details(look.facts, look.stack), look.sources_and_beat
+    )
 
 
 def waits_for_loader(look: Look) -> Stall | None:
@@ -326,63 +233,9 @@ def does_something_else(look: Look) -> Stall:
     unseen = look.kernel is None or look.syscall in LOCKS | {"", "ioctl", "sched_yield"}
     because = (*lines, *imports.of(stack), *(native_frames(look.facts, stack) if unseen else ()))
     remedy = advice(look.kernel, bool(lines) or waits_for_another(stack))
-    more = next((found for clue in CLUES if (found := clue(look)) is not None), _Clue())
-    return Stall(
-        "SL301",
-        named + look.does,
-        more.place or look.place,
-        more.remedy or remedy,
-        because + more.lines,
-        look.sources,
-    )
-
-
-@dataclass(frozen=True)
-class _Clue:
-    """What else tells of what a thread waits for: lines, a place of its own, what to do where that is another thing."""
-
-    lines: tuple[str, ...] = ()
-    place: Location | None = None
-    remedy: str = ""
-
-
-def _of_processes(look: Look) -> _Clue | None:
-    """It waits for processes of its own: what these do."""
-    if look.syscall not in WAITS_FOR_CHILD:
-        return None
-    own = _own_processes(look.facts)
-    unread = bool(own) and all(is_unread(look.facts, child) for child in own)
-    return _Clue(tuple(own_process(look.facts, child) for child in own[:SHOWN]), remedy=UNREAD if unread else "")
-
-
-def _of_tasks(look: Look) -> _Clue | None:
-    """It waits in asyncio: where its tasks are."""
-    if not look.does.startswith(IN_ASYNCIO):
-        return None
-    waits = [(task, where) for task in look.facts.tasks if (where := user_frame(task)) is not None]
-    lines = (f"its task {task.name} waits in {at.function} at {at.file}:{at.line}" for task, at in waits[:SHOWN])
-    return _Clue(tuple(lines), waits[0][1] if len(waits) == 1 else None)
-
-
-def _of_flag(look: Look) -> _Clue | None:
-    """It sleeps in a loop: what it looks for in between."""
-    if look.syscall not in SLEEPS or look.thread not in (0, look.facts.pid):
-        return None
-    looks = looks_for(look.facts, by_place(look.source))
-    return _Clue((f"it looks again and again: `{looks[1]}`",) if looks is not None else ())
-
-
-def _of_pool(look: Look) -> _Clue | None:
-    if FOR_POOL not in look.does or not _own_processes(look.facts):
-        return None
-    return _Clue(("a process of a pool that dies takes its task with it: the pool waits on, and nobody is told",))
-
-
-CLUES = (_of_processes, _of_tasks, _of_flag, _of_pool)
-
-
-def _own_processes(facts: RankFacts) -> list[Child]:
-    return [child for child in facts.children if not loader.is_worker(child)]
+    more = next((found for clue in CLUES if (found := clue(look)) is not None), Clue())
+    place, remedy, because = more.place or look.place, more.remedy or remedy, because + more.lines
+    return Stall("SL301", named + look.does, place, remedy, because, look.sources)
 
 
 STALLS: tuple[Reason, ...] = (

@@ -28,6 +28,7 @@ RELEASED_BY_OTHERS = re.compile(r"\.acquire\([^)]*(?:timeout|blocking)")
 STEPS = 8
 THREAD = Kind("{}")
 Lock = tuple[str, str]  # file and expression
+NOBODY = "nobody can end that wait"
 OURS = "safelaunch-"  # how threads of our own are called
 
 
@@ -102,7 +103,7 @@ def waits_for_another(stack: Stack | None) -> bool:
 def _next(facts: RankFacts, stack: Stack, lines: Lines) -> _Step:
     """The thread that one waits for: for its end or its work, or for a lock that it holds."""
     others = [each for each in facts.stacks if each.thread != stack.thread and not each.native]
-    alone = "" if others else f"no other thread of rank {facts.rank} runs Python: nobody can end that wait"
+    alone = "" if others else f"no other thread of rank {facts.rank} runs Python: {NOBODY}"
     wait = f"{_who(facts, stack)} waits{at(user_frame(stack))} for"
     if _is_for_a_thread(stack):
         return _at_work(others, wait, alone)

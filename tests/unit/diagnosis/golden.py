@@ -17,6 +17,7 @@ import golden_attach
 import golden_bounds
 import golden_classes
 import golden_clues
+import golden_details
 import golden_devices
 import golden_disagreements
 import golden_dumps
@@ -317,6 +318,7 @@ def golden() -> dict[str, tuple[Case, Expected]]:
         golden_polling,
         golden_rounds,
         golden_anew,
+        golden_details,
         golden_skipped,
         golden_slow,
         golden_slow_nodes,

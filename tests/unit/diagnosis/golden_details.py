@@ -1,0 +1,66 @@
+"""Golden cases of one rank that does not come, where a detail says what it waits for, or what ends the wait for it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from expected import Expected, place
+from golden_hangs import among
+from hang_scenes import ASLEEP, COMPUTING, LOCKED, elsewhere, library, stack
+from scenes import DATA, STEP, TORCH, TRAIN
+
+from safelaunch.model import Case, Location, RankFacts, SourceLine
+
+DECODES, SLEEPS = Location(DATA, 13, "decode"), Location(DATA, 15, "decode")
+FOR_THREADS = library("threading.py", 327, "wait")
+
+
+def holds_gil(*others: Location) -> RankFacts:
+    """A rank whose main thread waits for a pool of threads, of which these are at work."""
+    facts = elsewhere(2, LOCKED, FOR_THREADS, STEP, beat_age_s=7.9)
+    pool = (stack(facts.pid, at, thread=facts.pid + 10 + n, name="") for n, at in enumerate(others))
+    return dataclasses.replace(facts, stacks=(*facts.stacks, *pool))
+
+
+def cases() -> dict[str, tuple[Case, Expected]]:
+    """By name."""
+    baton = Location(f"{TORCH}/utils/file_baton.py", 50, "wait")
+    path = "/home/ada/.cache/ops/lock"
+    builds = dataclasses.replace(elsewhere(2, ASLEEP, baton, STEP), looks_at=(("", path),))
+    in_pool = (SourceLine(DATA, 13, "fast.acquire(cost)"), SourceLine(DATA, 15, "time.sleep(0.01)"))
+    at_work = among(elsewhere(2, COMPUTING, Location(TRAIN, 25, "build"), STEP))
+    soon = tuple(
+        dataclasses.replace(
+            facts,
+            recorded=tuple(
+                one if one.done else dataclasses.replace(one, timeout_s=8.0) for one in facts.recorded or ()
+            ),
+        )
+        for facts in at_work.ranks
+    )
+    said = "torch ends the wait in all_reduce #12 after 8 s, the `timeout` of its group"
+    return {
+        "hang-lock-file-of-a-build": (
+            among(builds),
+            Expected(
+                "SL301",
+                (2,),
+                place(STEP),
+                conclusive=False,
+                mentions=(f"the lock file is {path}", "remove it"),
+            ),
+        ),
+        "hang-gil-held-by-a-thread-of-a-pool": (
+            dataclasses.replace(among(holds_gil(SLEEPS, DECODES, SLEEPS)), source=in_pool),
+            Expected("SL305", (2,), (DATA, 13), conclusive=False, mentions=("GIL",)),
+        ),
+        # Two of them may have it: the line of the main thread is as good as theirs.
+        "hang-gil-held-by-one-of-two-threads": (
+            dataclasses.replace(among(holds_gil(DECODES, DECODES)), source=in_pool),
+            Expected("SL305", (2,), place(STEP), conclusive=False, mentions=("GIL",)),
+        ),
+        "hang-work-that-is-longer-than-the-time-out": (
+            dataclasses.replace(at_work, ranks=soon),
+            Expected("SL301", (2,), (TRAIN, 25), conclusive=False, mentions=(said,)),
+        ),
+    }
