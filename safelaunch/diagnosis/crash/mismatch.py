@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from safelaunch.codes import CATALOGUE, EXIT_HANG, EXIT_SCRIPT_FAILED
 from safelaunch.diagnosis.blame import history
 from safelaunch.diagnosis.blame.deviation import Deviation
+from safelaunch.diagnosis.blame.group_order import group_order
 from safelaunch.diagnosis.blame.uneven_data import had_fewer
 from safelaunch.diagnosis.crash.first_failure import broken_by_gloo, primary, secondary, unexplained
 from safelaunch.diagnosis.crash.swapped import swapped
@@ -67,8 +68,19 @@ def size_mismatch(view: View) -> Verdict | None:
                 if swapped(meeting) is not None:
                     return None  # of two threads neither brings a wrong size
                 sizes = {rank: f"{numel} x {dtype}" for rank, (numel, dtype) in brought.items()}
-                return _verdict(view.case, "SL410", meeting, sizes)
+                return _of_groups(view.case, _verdict(view.case, "SL410", meeting, sizes), meeting)
     return None
+
+
+def _of_groups(case: Case, verdict: Verdict, meeting: Meeting) -> Verdict:
+    """The verdict, where it is not the sizes that are wrong but the groups in which they came."""
+    order = group_order(case, max((call for _, call in meeting), key=lambda call: call.group_size))
+    if order is None:
+        return verdict
+    return dataclasses.replace(
+        verdict, summary=order.summary, culprit_ranks=(), pid=None, location=order.made or verdict.location,
+        confidence="high", remedy=order.remedy,
+    )  # fmt: skip
 
 
 def in_two_threads(view: View) -> Verdict | None:

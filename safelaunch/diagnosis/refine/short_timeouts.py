@@ -6,8 +6,7 @@ import dataclasses
 
 from safelaunch.codes import Trait, has
 from safelaunch.diagnosis.view import View
-from safelaunch.diagnosis.wording import call_at
-from safelaunch.model import Collective, Verdict
+from safelaunch.model import Verdict
 
 # Torch's own defaults are 600 s (NCCL) and 1800 s (gloo). Whoever sets two minutes or less expects no longer work.
 SHORT_S = 120.0
@@ -26,12 +25,9 @@ def refine(verdict: Verdict, view: View) -> Verdict:
     ]
     if not open_:
         return verdict
-    first = min(open_, key=lambda call: call.timeout_s)
-    return dataclasses.replace(verdict, because=(*verdict.because, _said(first)))
-
-
-def _said(call: Collective) -> str:
-    return (
-        f"torch ends the wait in {call_at(call)} after {call.timeout_s:g} s, the `timeout` of its group: "
+    shortest = min(call.timeout_s for call in open_)
+    said = (
+        f"torch ends that wait after {shortest:g} s, the `timeout` of its group: "
         "a longer one lets work that only takes its time come to an end"
     )
+    return dataclasses.replace(verdict, because=(*verdict.because, said))

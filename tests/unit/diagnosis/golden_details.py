@@ -6,12 +6,13 @@ import dataclasses
 
 from expected import Expected, place
 from golden_hangs import among
-from hang_scenes import ASLEEP, COMPUTING, LOCKED, elsewhere, library, stack
-from scenes import DATA, STEP, TORCH, TRAIN
+from hang_scenes import ASLEEP, COMPUTING, LOCKED, call, done, elsewhere, hang, library, stack, waiting, world
+from scenes import DATA, LOOP, STEP, TORCH, TRAIN
 
-from safelaunch.model import Case, Location, RankFacts, SourceLine
+from safelaunch.model import Case, Location, ProcessGroup, RankFacts, SourceLine
 
 DECODES, SLEEPS = Location(DATA, 13, "decode"), Location(DATA, 15, "decode")
+MAKES = Location(TRAIN, 40, "main")
 FOR_THREADS = library("threading.py", 327, "wait")
 
 
@@ -20,6 +21,17 @@ def holds_gil(*others: Location) -> RankFacts:
     facts = elsewhere(2, LOCKED, FOR_THREADS, STEP, beat_age_s=7.9)
     pool = (stack(facts.pid, at, thread=facts.pid + 10 + n, name="") for n, at in enumerate(others))
     return dataclasses.replace(facts, stacks=(*facts.stacks, *pool))
+
+
+def in_groups(number: int, *uses: tuple[str, int], size: int = 3) -> RankFacts:
+    """A rank that has made a group after the other, and then enqueued a call in each, on its GPU."""
+    made = (done(call("new_group", 1, group=f"new_group #{n}", size=size, at=MAKES)) for n in range(1, len(uses) + 1))
+    first, *others = (
+        dataclasses.replace(call("all_reduce", 1, group=group, size=size), numel=numel, state="enqueued")
+        for group, numel in uses
+    )
+    behind = (dataclasses.replace(one, done=True, issued=True) for one in others)
+    return waiting(number, *made, *behind, first)
 
 
 def cases() -> dict[str, tuple[Case, Expected]]:
@@ -38,7 +50,10 @@ def cases() -> dict[str, tuple[Case, Expected]]:
         )
         for facts in at_work.ranks
     )
-    said = "torch ends the wait in all_reduce #12 after 8 s, the `timeout` of its group"
+    groups = (world(3), *(ProcessGroup(name, (0, 1, 2)) for name in ("1", "2")))
+    exchanged = [in_groups(0, ("1", 500), ("2", 90)), *(in_groups(n, ("2", 500), ("1", 90)) for n in (1, 2))]
+    other_sizes = [in_groups(0, ("1", 500), ("2", 90)), *(in_groups(n, ("2", 500), ("1", 80)) for n in (1, 2))]
+    said = "torch ends that wait after 8 s, the `timeout` of its group"
     return {
         "hang-lock-file-of-a-build": (
             among(builds),
@@ -58,6 +73,24 @@ def cases() -> dict[str, tuple[Case, Expected]]:
         "hang-gil-held-by-one-of-two-threads": (
             dataclasses.replace(among(holds_gil(DECODES, DECODES)), source=in_pool),
             Expected("SL305", (2,), place(STEP), conclusive=False, mentions=("GIL",)),
+        ),
+        "hang-groups-made-in-another-order": (
+            hang(*exchanged, groups=groups),
+            Expected(
+                "SL410",
+                (),
+                place(MAKES),
+                mentions=(
+                    "ranks made their process groups in different orders: 90 x float32 of all_reduce",
+                    "goes to group 2 on rank 0, to group 1 on ranks 1 and 2",
+                    "make the groups in one order on all ranks (train.py:40)",
+                ),
+            ),
+        ),
+        # What they bring is not the same: it may be that which is wrong.
+        "hang-groups-with-other-sizes": (
+            hang(*other_sizes, groups=groups),
+            Expected("SL410", (0,), place(LOOP), mentions=("500 x float32",)),
         ),
         "hang-work-that-is-longer-than-the-time-out": (
             dataclasses.replace(at_work, ranks=soon),
