@@ -76,7 +76,8 @@ def _alike(case: Case, call: Collective) -> set[str]:
 def _uses(facts: RankFacts, groups: set[str], call: Collective) -> dict[str, Use]:
     """What a rank makes in each of these groups at the number, by the operation and at the line of a call, as far as
     lines are known."""
-    own = (one for one in current_calls(facts) if one.group in groups and (one.seq, one.op) == (call.seq, call.op))
+    known = current_calls(facts) or facts.recorded or ()
+    own = (one for one in known if one.group in groups and (one.seq, one.op) == (call.seq, call.op))
     there = (one for one in own if None in (one.location, call.location) or one.location == call.location)
     return {one.group: (one.numel, one.dtype) for one in there}
 
