@@ -37,9 +37,7 @@ class GroupOrder:
             f"{in_brackets(self.call.location)} goes to {', to '.join(sides)}"
         )
 
-    @property
-    def remedy(self) -> str:
-        return f"make the groups in one order on all ranks{in_brackets(self.made)}: not by rank, nor over a set"
+    remedy = "make the groups in one order on all ranks: not by rank, nor over a set"
 
 
 def group_order(case: Case, call: Collective) -> GroupOrder | None:

@@ -83,7 +83,7 @@ def cases() -> dict[str, tuple[Case, Expected]]:
                 mentions=(
                     "ranks made their process groups in different orders: 90 x float32 of all_reduce",
                     "goes to group 2 on rank 0, to group 1 on ranks 1 and 2",
-                    "make the groups in one order on all ranks (train.py:40)",
+                    "make the groups in one order on all ranks: not by rank",
                 ),
             ),
         ),
