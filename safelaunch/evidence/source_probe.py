@@ -306,9 +306,15 @@ def _choices(node: Any, source: str, line: int) -> Iterator[Condition]:
         for child in ast.walk(top):
             if not isinstance(child, ast.IfExp):
                 continue
-            taken, other = (_first(part) <= line <= _last(part) for part in (child.body, child.orelse))
-            if taken or other:  # on one line both: which of them runs cannot be seen
+            taken, other = (_runs_at(part, line) for part in (child.body, child.orelse))
+            if taken or other:  # with calls of both at one line, which of them runs cannot be seen
                 yield _condition(source, child, holds=taken)
+
+
+def _runs_at(part: ast.AST, line: int) -> bool:
+    """Whether something is called in a part of an expression that is at a line."""
+    there = _first(part) <= line <= _last(part)
+    return there and any(isinstance(node, (ast.Call, ast.Await)) for node in ast.walk(part))
 
 
 def _condition(source: str, node: Any, *, holds: bool) -> Condition:

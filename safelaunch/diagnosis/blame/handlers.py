@@ -14,8 +14,10 @@ from safelaunch.model import Collective, Location, RankFacts
 # What may run another function without naming it, or makes a frame of its own.
 RUNS: tuple[type[ast.AST], ...] = (
     *(ast.Call, ast.Import, ast.ImportFrom, ast.Await, ast.Yield, ast.YieldFrom, ast.Attribute, ast.Subscript),
-    *(ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp, ast.Starred),
+    *(ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp, ast.Starred, ast.Lambda),
 )
+# Modules whose functions call none of the program's without a frame of their own, where they are given no function.
+OF_LIBRARIES = {"time", "math", "os", "random", "torch", "np", "numpy", "signal", "select"}
 SET_A_FLAG = "only set a flag in the handler, and make the collective where all ranks have come to the same step"
 
 
@@ -45,9 +47,24 @@ def in_handler(place: Place, lines: Lines) -> Handled | None:
 
 
 def _runs_nothing(text: str) -> bool:
-    """Whether a statement is whole, and calls nothing."""
+    """Whether a statement is whole, and calls nothing but functions of libraries."""
     try:
-        parsed = ast.parse(text).body
+        parsed = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
-    return bool(parsed) and not any(isinstance(node, RUNS) for one in parsed for node in ast.walk(one))
+    known = {id(inner) for node in ast.walk(parsed) if _is_of_library(node) for inner in ast.walk(_callee(node))}
+    return bool(parsed.body) and not any(
+        isinstance(node, RUNS) and id(node) not in known and not _is_of_library(node) for node in ast.walk(parsed)
+    )
+
+
+def _is_of_library(node: ast.AST) -> bool:
+    """Whether it is a call such as `time.sleep(0.1 if first else 1)`."""
+    root = _callee(node)
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    return isinstance(node, ast.Call) and isinstance(root, ast.Name) and root.id in OF_LIBRARIES
+
+
+def _callee(node: ast.AST) -> ast.AST:
+    return node.func if isinstance(node, ast.Call) else node

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from safelaunch.codes import CATALOGUE, EXIT_SCRIPT_FAILED
 from safelaunch.diagnosis import pasted
 from safelaunch.diagnosis.blame import uneven_data
@@ -10,12 +12,13 @@ from safelaunch.diagnosis.blame.rank_guard import OnlyCaller, only_caller_left_b
 from safelaunch.diagnosis.blame.ways_out import Ways, ways_out
 from safelaunch.diagnosis.crash.first_failure import SIMULTANEOUS_S, departure, failures, left_group, primary, secondary
 from safelaunch.diagnosis.crash.unwaited import Unwaited, needed_by
-from safelaunch.diagnosis.verdicts import after_effects, waiting
+from safelaunch.diagnosis.verdicts import after_effects, place_of, waiters, waiting
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import frames_at, main_blocked, record_is_complete
 from safelaunch.diagnosis.waitgraph.record import LEAVING, left_cleanly
-from safelaunch.diagnosis.wording import OUT_OF_THE_CONDITION, below, last_collective, names
+from safelaunch.diagnosis.wording import OUT_OF_THE_CONDITION, below, call_at, last_collective, names
 from safelaunch.model import Case, Location, RankFacts, Verdict
+from safelaunch.sizes import plural
 
 # Elastic waits on for a rank that has exited with 0, so that an exit in a handler looks like a success.
 STOP_TOGETHER = (
@@ -84,7 +87,7 @@ def _left(
     how = "destroyed its process group" if all(gone) else "left in good order" if any(gone) else "exited with 0"
     if _on_signal(left) and started is None:
         how = f"exited with 0 in its handler of {_on_signal(left)},"
-    when = f"while {'a peer' if len(view.case.ranks) == 2 else 'peers'} still waited"
+    when = f"while {'a peer' if len(view.case.ranks) == 2 else 'peers'} still waited{_where(view, held_up)}"
     reasons, remedy = ((started.because,), started.remedy) if started is not None else _why(view, left, rest)
     return Verdict(
         code="SL408",
@@ -95,7 +98,7 @@ def _left(
         host=view.case.host,
         pid=first.pid,
         location=_left_at(first) if started is None else started.call.location,
-        because=(*reasons, *after_effects(view.case, ranks), *waiting(view.case, ranks)),
+        because=(*reasons, *after_effects(view.case, ranks), *(waiting(view.case, ranks) or waiters(view))),
         secondary=secondary(view.case, ranks),
         confidence="high" if len(ranks) == 1 and left_cleanly(first) else "medium",
         remedy=remedy,
@@ -115,7 +118,23 @@ def _why(view: View, left: list[RankFacts], rest: list[RankFacts]) -> tuple[tupl
     uneven = uneven_data.compared(view.case, tuple(facts.rank for facts in left))
     ways = Ways() if uneven else _ways(view, rest)
     remedy = ways.remedy or "all ranks must make the same collectives: look for uneven data or an early return"
-    return (*uneven, *ways.because, *((last,) if last else ())), remedy
+    return (*uneven, *_fewer_steps(left, rest), *ways.because, *((last,) if last else ())), remedy
+
+
+def _where(view: View, held_up: set[int]) -> str:
+    """In which call of one kind all of these wait, as a headline has it; nothing where they wait in several."""
+    waits = [wait for wait in view.graph.waits if wait.rank in held_up]
+    calls = {call_at(replace(wait.call, location=place_of(view, wait))) for wait in waits}
+    return f" in {calls.pop()}" if len(calls) == 1 else ""
+
+
+def _fewer_steps(left: list[RankFacts], rest: list[RankFacts]) -> tuple[str, ...]:
+    """That those who left had made fewer steps of their optimizers than all who stayed."""
+    here, there = {facts.step for facts in left}, {facts.step for facts in rest}
+    if len(here) > 1 or len(there) > 1 or not here or not there or not 0 < max(here) < min(there):
+        return ()
+    gone, stayed = names(facts.rank for facts in left), names(facts.rank for facts in rest)
+    return (f"{gone} ended after {plural(max(here), 'optimizer step')}; {stayed} had made {max(there)}",)
 
 
 def _on_signal(left: list[RankFacts]) -> str:

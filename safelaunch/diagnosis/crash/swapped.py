@@ -42,6 +42,11 @@ class Swapped:
         return tuple(f"{names(ranks)} made {said}" for said, ranks in alike.items())
 
     @property
+    def ranks(self) -> list[int]:
+        """All whose calls `because` has."""
+        return [*self.here, *self.alone]
+
+    @property
     def place(self) -> Location | None:
         """Where the thread that came second on the first of these ranks makes its call."""
         return next(iter(self.here.values()))[-1].location

@@ -15,6 +15,7 @@ from safelaunch.diagnosis.blame.rank_guard import Guard
 from safelaunch.diagnosis.blame.skipped import SkippedPass, skipped_pass
 from safelaunch.diagnosis.blame.variants import Place, Variant, placed, same_place, variants_at
 from safelaunch.diagnosis.blame.ways_out import Ways, ways_out
+from safelaunch.diagnosis.crash.swapped import Swapped, swapped
 from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.hang.handlers import in_handlers
 from safelaunch.diagnosis.hang.headlines import deviation
@@ -128,8 +129,9 @@ def different_operation(view: View) -> Verdict | None:
     """
     wait = next(wait for wait in view.graph.waits if wait.differing)
     desync = Desync(view, wait, variants_at(view.case, wait.call))
-    if len(desync.variants) > 1 and desync.in_one_group is not None:
-        return _of_two_threads(desync, desync.in_one_group)
+    threads = desync.in_one_group or swapped(itertools.chain(*desync.variants))
+    if len(desync.variants) > 1 and threads is not None:
+        return _of_two_threads(desync, threads)
     if len(desync.variants) < 2:
         return None
     return in_handlers(view, desync.variants) or _verdict(desync, _blame(desync))
@@ -307,7 +309,7 @@ def _verdict(desync: Desync, blame: Blame) -> Verdict:
     )
 
 
-def _of_two_threads(desync: Desync, threads: TwoThreads) -> Verdict:
+def _of_two_threads(desync: Desync, threads: TwoThreads | Swapped) -> Verdict:
     """Where two threads of a rank are in one group, no rank is to be named: their order is a race."""
     others = [pair for variant in desync.variants for pair in variant if pair[0].rank not in threads.ranks]
     return hang_verdict(

@@ -26,7 +26,8 @@ def in_handlers(view: View, variants: Sequence[Variant]) -> Verdict | None:
     if not handled or len(handled) == len(places):
         return None
     first, ranks = handled[0], tuple(sorted(one.facts.rank for one in handled))
-    others = [place for place in places if place[0].rank not in ranks]
+    rest = [place for place in places if place[0].rank not in ranks]
+    others = [place for place in rest if not place[1].done] or rest
     name = first.handler.function.rpartition(".")[2]
     there = names(facts.rank for facts, _ in others)
     return hang_verdict(
@@ -38,7 +39,7 @@ def in_handlers(view: View, variants: Sequence[Variant]) -> Verdict | None:
         location=first.handler,
         call=first.call,
         because=(
-            f"{short(first.interrupted)} makes no call: Python has run a handler there, at another point on each rank",
+            f"{short(first.interrupted)} does not call {name}: Python has run it there, at another point on each rank",
             *waiters(view),
         ),
         remedy=SET_A_FLAG,

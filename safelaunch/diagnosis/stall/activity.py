@@ -37,6 +37,8 @@ KNOWN = (
 # `file:function` of a frame; of the two innermost ones.
 RESULT_OF_POOL = re.compile(r"/multiprocessing/pool\.py:(?:\w+\.)?(?:get|wait|next|join)$")
 FOR_POOL = "waits for the results of a pool"
+PUTS_INTO_QUEUE = re.compile(r"/(?:multiprocessing/queues|queue)\.py:(?:\w+\.)?put$")
+FOR_ROOM = "waits for room in a queue, which is full"
 IN_ASYNCIO = "waits in asyncio"
 LOOP_OF_ASYNCIO = re.compile(r"/selectors\.py:.*/asyncio/base_events\.py:(?:\w+\.)?_run_once$")
 UNSEEN = "does something that could not be looked at"
@@ -119,6 +121,8 @@ def _known(stack: Stack | None) -> str:
                 return words
         if RESULT_OF_POOL.search(f"{frame.file}:{frame.function}"):
             return FOR_POOL
+        if PUTS_INTO_QUEUE.search(f"{frame.file}:{frame.function}"):
+            return FOR_ROOM
         if imports.waits_for_another(frame):
             return "waits for a module that another thread imports"
     return ""

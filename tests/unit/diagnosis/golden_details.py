@@ -6,13 +6,27 @@ import dataclasses
 
 from expected import Expected, place
 from golden_hangs import among
-from hang_scenes import ASLEEP, COMPUTING, LOCKED, call, done, elsewhere, hang, library, stack, waiting, world
+from hang_scenes import (
+    ASLEEP,
+    COMPUTING,
+    LOCKED,
+    as_recorded,
+    call,
+    done,
+    elsewhere,
+    hang,
+    library,
+    stack,
+    waiting,
+    world,
+)
 from scenes import DATA, LOOP, STEP, TORCH, TRAIN
 
-from safelaunch.model import Case, Location, ProcessGroup, RankFacts, SourceLine
+from safelaunch.model import Case, Child, Kernel, Location, ProcessGroup, RankFacts, SourceLine
 
 DECODES, SLEEPS = Location(DATA, 13, "decode"), Location(DATA, 15, "decode")
 MAKES = Location(TRAIN, 40, "main")
+REPORTS = Location(TRAIN, 26, "run")
 FOR_THREADS = library("threading.py", 327, "wait")
 
 
@@ -34,6 +48,21 @@ def in_groups(number: int, *uses: tuple[str, int], size: int = 3) -> RankFacts:
     return waiting(number, *made, *behind, first)
 
 
+def of_threads(number: int, *order: Location, size: int = 3) -> RankFacts:
+    """A rank that has enqueued these calls on its GPU, each by a thread of its own, and waits for it."""
+    facts = waiting(number, done(call("all_reduce", 11, size=size)), call(seq=12, size=size))
+    by = {LOOP: ("all_reduce", facts.pid), REPORTS: ("broadcast", facts.pid + 10)}
+    calls = []
+    for n, at in enumerate(order):
+        op, thread = by[at]
+        one = call(op, 12 + n, at=at, size=size, thread=thread, state="enqueued")
+        calls.append(one if n == 0 else dataclasses.replace(one, done=True, issued=True))
+    own = stack(facts.pid, Location(f"{TORCH}/cuda/__init__.py", 985, "synchronize"), Location(TRAIN, 64, "main"))
+    other = stack(facts.pid + 10, library("queue.py", 171, "get"), Location(TRAIN, 23, "run"), name="reports")
+    made = (facts.collectives[0], *calls)
+    return dataclasses.replace(facts, collectives=made, recorded=as_recorded(made), stack=own, stacks=(own, other))
+
+
 def cases() -> dict[str, tuple[Case, Expected]]:
     """By name."""
     baton = Location(f"{TORCH}/utils/file_baton.py", 50, "wait")
@@ -50,6 +79,8 @@ def cases() -> dict[str, tuple[Case, Expected]]:
         )
         for facts in at_work.ranks
     )
+    puts = library("multiprocessing/queues.py", 89, "put")
+    gone = Child(4200, "python", Kernel("Z"), status=256)
     groups = (world(3), *(ProcessGroup(name, (0, 1, 2)) for name in ("1", "2")))
     exchanged = [in_groups(0, ("1", 500), ("2", 90)), *(in_groups(n, ("2", 500), ("1", 90)) for n in (1, 2))]
     other_sizes = [in_groups(0, ("1", 500), ("2", 90)), *(in_groups(n, ("2", 500), ("1", 80)) for n in (1, 2))]
@@ -91,6 +122,30 @@ def cases() -> dict[str, tuple[Case, Expected]]:
         "hang-groups-with-other-sizes": (
             hang(*other_sizes, groups=groups),
             Expected("SL410", (0,), place(LOOP), mentions=("500 x float32",)),
+        ),
+        # Their hosts have gone on: no thread is inside a call.
+        "hang-two-threads-that-enqueue-on-one-gpu": (
+            hang(of_threads(0, REPORTS, LOOP), of_threads(1, REPORTS, LOOP), of_threads(2, LOOP)),
+            Expected(
+                "SL302",
+                (),
+                place(LOOP),
+                conclusive=False,
+                mentions=("two threads of ranks 0 and 1 use one process group at once (train.py:26 and train.py:61)",),
+            ),
+        ),
+        "hang-full-queue-of-a-process-that-has-ended": (
+            among(dataclasses.replace(elsewhere(2, LOCKED, puts, STEP), children=(gone,))),
+            Expected(
+                "SL301",
+                (2,),
+                place(STEP),
+                conclusive=False,
+                mentions=(
+                    "waits for room in a queue, which is full",
+                    "its process python (pid 4200) has exited with 1",
+                ),
+            ),
         ),
         "hang-work-that-is-longer-than-the-time-out": (
             dataclasses.replace(at_work, ranks=soon),

@@ -245,8 +245,11 @@ def _handlers() -> Golden:
         conclusive=True,
         mentions=(
             "rank 0 makes barrier #12 (train.py:25) in a signal handler (take), while rank 1 is in all_reduce #12",
-            "train.py:35 makes no call",
+            "train.py:35 does not call take",
             "set a flag",
         ),
     )
-    return {"hang-barrier-in-a-signal-handler": (job("acc = (acc + i * i) % 997"), handled)}
+    return {
+        "hang-barrier-in-a-signal-handler": (job("acc = (acc + i * i) % 997"), handled),
+        "hang-barrier-in-a-handler-that-ended-a-sleep": (job("time.sleep(0.001 if rank else 0.11)"), handled),
+    }

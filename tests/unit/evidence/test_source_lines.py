@@ -64,6 +64,8 @@ async def with_all():
             dist.barrier()
     finally:
         x = one() if quick else two()
+        wait(0 if quick else 1)
+        y = three() if quick else 0
 """
 
 DIFFICULT = "# " + "x" * 200 + "\x0c\x1c\n\nif True:\n    work()\n"
@@ -111,6 +113,8 @@ def written(condition: Condition) -> tuple[int, str]:
         ("else second()", [(38, 44)], [(42, "else: rank == 0")]),
         ("dist.barrier()\n    finally", [], [(46, "a and b")]),
         ("x = one()", [], [(50, "quick")]),  # on one line: which branch runs cannot be seen
+        ("wait(0", [], []),  # what is called there is called in any case
+        ("y = three()", [], [(52, "quick")]),
         ("import torch", [], []),
     ],
 )
