@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from safelaunch.model import SourceLine
+from safelaunch.model import Location, SourceLine
 
 Lines = dict[tuple[str, int], SourceLine]
 
@@ -13,6 +13,24 @@ Lines = dict[tuple[str, int], SourceLine]
 def by_place(source: Iterable[SourceLine]) -> Lines:
     """The same lines by file and number."""
     return {(line.file, line.line): line for line in source}
+
+
+def with_callers(frames: Sequence[Location], host: Sequence[Location], lines: Lines) -> list[Location]:
+    """The frames of a call with those that led to it, as far as the source leaves no choice: of a call on a device the
+    line alone is known, since its host has gone on. Only functions count in which the host still is.
+
+    Args:
+        frames: of the call, innermost first.
+        host: where the thread that made it is by now.
+        lines: of the source.
+    """
+    found, still = list(frames), {(frame.file, frame.function.rpartition(".")[2]) for frame in host}
+    while found and len(found) <= len(host) + len(frames):
+        line = lines.get((found[-1].file, found[-1].line))
+        if line is None or line.caller is None or (line.file, line.caller[1]) not in still:
+            break
+        found.append(Location(line.file, *line.caller))
+    return found
 
 
 def calls_in_order(text: str) -> list[str]:

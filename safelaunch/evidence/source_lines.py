@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from safelaunch import procfs
@@ -20,19 +20,26 @@ from safelaunch.user_code import is_user_code
 
 PROBE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "source_probe.py")
 LIMIT = 64
+RECORD = "record"
 
 
 def describe(stacks: Iterable[Stack], seconds: float, root: str = "", rights: str = "") -> tuple[SourceLine, ...]:
     """The lines of user code on these stacks, at most `LIMIT`, innermost frames of each stack first. A file that
     cannot be read is left out; after `seconds`, all that is not known yet. `root` is where the files of a container
-    are seen from here. `rights` are those that root reads them with, as `rights_of` says."""
-    lines = dict.fromkeys(
-        (frame.file, frame.line)
-        for stack in stacks
-        for frame in stack.frames
-        if frame.line > 0 and is_user_code(frame.file)
-    )
-    return tuple(from_json(SourceLine, one) for one in _ask(list(lines)[:LIMIT], seconds, root, rights))
+    are seen from here. `rights` are those that root reads them with, as `rights_of` says. Of the lines of records those
+    are described as well that call the functions around them."""
+    asked: dict[tuple[str, int], tuple[str | int, ...]] = {}
+    for stack in stacks:
+        for frame in stack.frames:
+            if frame.line > 0 and is_user_code(frame.file):
+                place = (frame.file, frame.line)
+                asked.setdefault(place, (*place, 1) if stack.source == RECORD else place)
+    found: dict[tuple[str, int], SourceLine] = {}
+    for one in _ask([*asked.values()][:LIMIT], seconds, root, rights):
+        line = from_json(SourceLine, one)
+        if line.caller is not None or (line.file, line.line) not in found:
+            found[line.file, line.line] = line
+    return tuple(found.values())
 
 
 def rights_of(pid: int) -> str | None:
@@ -57,7 +64,7 @@ def places(facts: RankFacts) -> list[Stack]:
             first.setdefault(call.group, call.location)
     below = (child.stack for child in facts.children)
     stacks = [stack for stack in (*facts.stacks, facts.stack, *below) if stack is not None]
-    return [*(Stack((location,), "record") for location in first.values()), *stacks]
+    return [*(Stack((location,), RECORD) for location in first.values()), *stacks]
 
 
 def with_raised_exits(case: Case, seconds: float) -> Case:
@@ -83,7 +90,9 @@ def _raised_exit(facts: RankFacts) -> int | None:
     return facts.exit.code
 
 
-def _ask(asked: list[tuple[str, int]], seconds: float, root: str = "", rights: str = "") -> list[dict[str, Any]]:
+def _ask(
+    asked: Sequence[tuple[str | int, ...]], seconds: float, root: str = "", rights: str = ""
+) -> list[dict[str, Any]]:
     """What the probe says of these lines within `seconds`."""
     if not asked:
         return []

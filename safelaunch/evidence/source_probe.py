@@ -1,9 +1,10 @@
 """Runs in: a child process. Says what stands around lines of source files; a dead file system holds only this child.
 
 On stdin a JSON list of [file, line], on stdout a line of JSON for each that could be read, as soon as it is known; for
-line 0, one for each place where the file raises SystemExit. The first argument is the root of a container, as it is
-seen from here: the files are looked for below it. The second one, `uid:gid:group,...`, is for root: whose rights they
-are read with.
+line 0, one for each place where the file raises SystemExit. [file, line, 1] is a line to which no stack leads: the one
+line that calls the function around it follows, and so on. The first argument is the root of a container, as it is seen
+from here: the files are looked for below it. The second one, `uid:gid:group,...`, is for root: whose rights they are
+read with.
 
 A process that is looked at says itself which files its code is from, and may name those of others. So they are read
 with the rights of its user, and nothing is told of what is no regular file below that root, or no Python.
@@ -29,6 +30,7 @@ WIDTH = 120
 MOST_CALLED = 100  # names that are kept of a branch; of one that calls more, nothing can be ruled out
 MOST_EXITS = 16
 MOST_BOUNDS = 8
+MOST_CALLERS = 4  # above a line to which no stack leads
 MOST_LINKS = 40  # as the kernel's own limit, path_resolution(7)
 Loops = tuple[tuple[int, int], ...]
 Condition = dict[str, Any]  # as `model.Condition`
@@ -42,7 +44,7 @@ def main() -> None:
         root = _as_another(rights, root)
     resource.setrlimit(resource.RLIMIT_DATA, (ROOM, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     latest, source, module = "", "", None  # one tree at a time: they take a hundred times what is written
-    for file, line in json.load(sys.stdin):
+    for file, line, *alone in json.load(sys.stdin):
         if file != latest:
             module = None
             latest, (source, module) = file, _read(file, root)
@@ -51,12 +53,16 @@ def main() -> None:
                 record = {"file": file, "line": number, "function": function, "said": said, "code": code}
                 print(json.dumps(record), flush=True)
         lines = source.split("\n")  # as Python counts them: splitlines knows further ends
-        if module is not None and 0 < line <= len(lines):
+        for _ in range(MOST_CALLERS if alone else 1):
+            if module is None or not 0 < line <= len(lines):
+                break
             around = around_line(module, source, line)
             text = lines[line - 1].strip()[:WIDTH]
             names = "loops", "conditions", "holds", "ahead", "exits", "caught", "bounds"
             record = {"file": file, "line": line, "text": text, **dict(zip(names, around, strict=True))}
-            print(json.dumps(record), flush=True)
+            caller = only_caller(module, line) if alone else None
+            print(json.dumps({**record, "caller": caller}), flush=True)
+            line = caller[0] if caller is not None else 0
 
 
 def _as_another(rights: str, root: str) -> str:
@@ -164,6 +170,28 @@ def around_line(
             ahead += tuple((node.lineno, called) for called in _called(block, line))
         if not name:
             return loops, conditions + tuple(_choices(node, source, line)), holds, ahead, exits, caught, bounds
+
+
+def only_caller(module: ast.Module, line: int) -> tuple[int, str] | None:
+    """The one line of a module that calls the function which a line is in, and the function that it stands in itself;
+    None for several, and where the function is handed on."""
+    own = _function_at(module, line)
+    named = [node for node in ast.walk(module) if own and _name(node) == own]
+    called = [node.func for node in ast.walk(module) if isinstance(node, ast.Call) and _name(node.func) == own]
+    if len(called) != 1 or named != called:
+        return None
+    return called[0].lineno, _function_at(module, called[0].lineno) or "<module>"
+
+
+def _function_at(module: ast.Module, line: int) -> str:
+    """The name of the innermost function that a line is in."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    around = [node for node in ast.walk(module) if isinstance(node, kinds) and _first(node) <= line <= _last(node)]
+    return max(around, key=_first).name if around else ""
+
+
+def _name(node: Any) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
 def _ways_out(

@@ -60,7 +60,8 @@ class SourceLine:
     each as (line, text). `ahead` has, with the line of an `if` among the conditions, the name of each function that the
     same branch calls from there on, or in the same statement. `exits` are the ways out of its
     loops, and `caught` the `except` clauses, as (line, text), that catch what is raised at this line and go on.
-    `bounds` are what decides, under a condition, where these loops begin and end."""
+    `bounds` are what decides, under a condition, where these loops begin and end. `caller` is, of a line to which no
+    stack leads, the one line that calls the function around it, with the function that this one is in."""
 
     file: str
     line: int
@@ -72,6 +73,7 @@ class SourceLine:
     exits: tuple[WayOut, ...] = ()
     caught: tuple[tuple[int, str], ...] = ()
     bounds: tuple[Bound, ...] = ()
+    caller: tuple[int, str] | None = None
 
     def is_below(self, line: int) -> bool:
         """Whether it stands in a branch of the `if` or `while` at that line."""

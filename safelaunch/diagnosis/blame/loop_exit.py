@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from safelaunch.diagnosis.blame.rounds import round_of
 from safelaunch.diagnosis.blame.variants import Place, Variant, where_they_part
-from safelaunch.diagnosis.lines import Lines, by_place, calls_in_order
-from safelaunch.diagnosis.waitgraph.calls import canonical, frames_at, record_is_complete
+from safelaunch.diagnosis.lines import Lines, by_place, calls_in_order, with_callers
+from safelaunch.diagnosis.waitgraph.calls import canonical, frames_at, frames_of, record_is_complete
 from safelaunch.diagnosis.waitgraph.record import LEAVING
 from safelaunch.diagnosis.wording import call_at, names
-from safelaunch.model import Collective, RankFacts, SourceLine
+from safelaunch.model import Collective, Location, RankFacts, SourceLine
 
 ON_THE_RANK = re.compile(r"rank|is_(main|master|primary|lead|chief)", re.IGNORECASE)
 CLOSING = {canonical(name) for name in ("barrier", LEAVING)}  # what programs do after their loop
@@ -122,7 +122,7 @@ def _look(lines: Lines, variants: list[Variant]) -> _Looked | None:
     gone_on = _gone_on(variants)
     still = [[pair for pair in variant if pair[0].rank not in gone_on] for variant in variants]
     for (facts, call), (peer, theirs) in _pairs(still):
-        fork = _fork(frames(facts, call), frames(peer, theirs), lines)
+        fork = _fork(frames(facts, call, lines), frames(peer, theirs, lines), lines)
         blind = blind or fork is None
         if fork is None or (loop := fork.loop_left(facts, call)) is None:
             continue
@@ -141,7 +141,7 @@ def _look(lines: Lines, variants: list[Variant]) -> _Looked | None:
 def _is_guarded(lines: Lines, behind: Place, inside: Place) -> bool:
     """Whether the one behind has come to its call by a condition of its own, while nobody knows which pass through the
     loop the other makes: its call is not in a rank's own record."""
-    fork = _fork(frames(*behind), frames(*inside), lines)
+    fork = _fork(frames(*behind, lines), frames(*inside, lines), lines)
     return inside[1].location is None and fork is not None and fork.is_guarded
 
 
@@ -347,9 +347,13 @@ def _made_before(facts: RankFacts, call: Collective) -> bool:
     )
 
 
-def frames(facts: RankFacts, call: Collective) -> list[Frame]:
-    """The user's frames of a rank that is inside a call, outermost first."""
-    found = [(f.file, f.line, f.function) for f in reversed(frames_at(facts, call, call.thread))]
-    if not found and call.location is not None:
-        found = [(call.location.file, call.location.line, call.location.function)]
-    return found
+def frames(facts: RankFacts, call: Collective, lines: Lines | None = None) -> list[Frame]:
+    """The user's frames of a rank that is inside a call, outermost first; functions without their classes, which not
+    every stack has."""
+    return [(f.file, f.line, f.function.rpartition(".")[2]) for f in reversed(way_to(facts, call, lines or {}))]
+
+
+def way_to(facts: RankFacts, call: Collective, lines: Lines) -> list[Location]:
+    """The user's frames of a rank that is inside a call, innermost first, as far as stack and source have them."""
+    found = frames_at(facts, call, call.thread) or ([call.location] if call.location is not None else [])
+    return with_callers(found, frames_of(facts, call.thread), lines)

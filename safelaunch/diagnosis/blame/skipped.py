@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from safelaunch.diagnosis.blame.variants import Place
-from safelaunch.diagnosis.blame.ways_out import AFTER_AN_EXCEPTION, COUNTS, in_words
+from safelaunch.diagnosis.blame.ways_out import AFTER_AN_EXCEPTION, COUNTS, EACH_ALIKE, in_words
 from safelaunch.diagnosis.lines import Lines
 from safelaunch.diagnosis.waitgraph.calls import canonical, frames_at
 from safelaunch.diagnosis.wording import call_at, in_brackets
@@ -17,7 +17,6 @@ EVERY = re.compile(
     r"^\(?\w*(?:step|iter|epoch|batch|idx|count|num|i|n)\w*(?:\s*[+-]\s*\d+\)?)?\s*%\s*[\w.]+\s*==\s*[\w.]+$"
 )
 LONG = 5  # calls between two of the rare ones: then one pass that was skipped is seldom the very pass of the rare one
-EACH_ALIKE = "let all ranks decide together, by an all_reduce of the decision, whether a pass is cut short"
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ SHOWN = 2
 AFTER_AN_EXCEPTION = (
     "one rank alone meets an exception: let all agree (all_reduce a flag) before a step is skipped or the loop is left"
 )
+EACH_ALIKE = "let all ranks decide together, by an all_reduce of the decision, whether a pass is cut short"
 TOGETHER = "let all ranks decide together when to leave the loop: all_reduce what they decide by"
 
 
@@ -46,6 +47,19 @@ def ways_out(frames: Iterable[Location], lines: Lines, *, left: bool = True) -> 
     if in_handlers or caught:
         return Ways(tuple(dict.fromkeys([*in_handlers, *caught]))[:SHOWN], AFTER_AN_EXCEPTION)
     return Ways(tuple(dict.fromkeys(by_tests))[:SHOWN], TOGETHER) if by_tests and left else Ways()
+
+
+def cut_short(frames: Iterable[Location], lines: Lines) -> Ways:
+    """The tests by which a `continue` above a call leaves it out: a rank that does so has come to the end of its loop
+    with a call less. Arguments are as for `ways_out`."""
+    seen = [line for frame in frames if (line := lines.get((frame.file, frame.line))) is not None]
+    found = [
+        in_words(line.file, way)
+        for line in seen
+        for way in line.exits
+        if way.word == "continue" and way.test and _counts(line, way)
+    ]
+    return Ways(tuple(dict.fromkeys(found))[:SHOWN], EACH_ALIKE) if found else Ways()
 
 
 def _counts(line: SourceLine, way: WayOut) -> bool:

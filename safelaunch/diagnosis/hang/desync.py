@@ -14,7 +14,7 @@ from safelaunch.diagnosis.blame.loop_exit import CLOSING, UNEVEN, LoopExit, has_
 from safelaunch.diagnosis.blame.rank_guard import Guard
 from safelaunch.diagnosis.blame.skipped import SkippedPass, skipped_pass
 from safelaunch.diagnosis.blame.variants import Place, Variant, placed, same_place, variants_at
-from safelaunch.diagnosis.blame.ways_out import Ways, ways_out
+from safelaunch.diagnosis.blame.ways_out import Ways, cut_short, ways_out
 from safelaunch.diagnosis.crash.swapped import Swapped, swapped
 from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.hang.handlers import in_handlers
@@ -348,9 +348,12 @@ def _ways(desync: Desync, shown: _Shown, blame: Blame, *, uneven: bool) -> Ways:
         if found is not None and blame.text == found.summary:
             return Ways(found.because, found.remedy)
     lines, (peer, call), (facts, own) = desync.view.lines, shown.theirs, shown.mine
-    inside, left = frames_at(peer, call, call.thread), blame.code == "SL303"
+    inside, left = loop_exit.way_to(peer, call, lines), blame.code == "SL303"
     ways = ways_out(inside, lines, left=left)
-    return loop_bounds.of_loop(inside, frames_at(facts, own, own.thread), lines) if left and not ways.remedy else ways
+    if ways.remedy or not left:
+        return ways
+    bounds = loop_bounds.of_loop(inside, frames_at(facts, own, own.thread), lines)
+    return bounds if bounds.remedy else cut_short(inside, lines)
 
 
 def _guard(desync: Desync, blame: Blame, shown: _Shown) -> Guard | None:

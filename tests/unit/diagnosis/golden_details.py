@@ -22,11 +22,12 @@ from hang_scenes import (
 )
 from scenes import DATA, LOOP, STEP, TORCH, TRAIN
 
-from safelaunch.model import Case, Child, Kernel, Location, ProcessGroup, RankFacts, SourceLine
+from safelaunch.model import Case, Child, Kernel, Location, ProcessGroup, RankFacts, SourceLine, WayOut
 
 DECODES, SLEEPS = Location(DATA, 13, "decode"), Location(DATA, 15, "decode")
 MAKES = Location(TRAIN, 40, "main")
 REPORTS = Location(TRAIN, 26, "run")
+HELPS, REDUCES = Location(TRAIN, 31, "gather"), Location(TRAIN, 95, "report")
 FOR_THREADS = library("threading.py", 327, "wait")
 
 
@@ -63,6 +64,20 @@ def of_threads(number: int, *order: Location, size: int = 3) -> RankFacts:
     return dataclasses.replace(facts, collectives=made, recorded=as_recorded(made), stack=own, stacks=(own, other))
 
 
+def gone_on(number: int, at: Location, op: str) -> RankFacts:
+    """A rank that has enqueued a call of a helper function, and whose host waits behind its loop for the GPU."""
+    facts = waiting(number, done(call(op, 11, at=at, size=3)), call(op, 12, at=at, size=3, state="enqueued"))
+    synchronize = Location(f"{TORCH}/cuda/__init__.py", 985, "synchronize")
+    host = (
+        synchronize,
+        Location(TRAIN, 96, "Run.report"),
+        Location(TRAIN, 92, "Run.epoch"),
+        Location(TRAIN, 99, "main"),
+    )
+    own = stack(facts.pid, *host)
+    return dataclasses.replace(facts, recorded=as_recorded(facts.collectives), stack=own, stacks=(own,))
+
+
 def cases() -> dict[str, tuple[Case, Expected]]:
     """By name."""
     baton = Location(f"{TORCH}/utils/file_baton.py", 50, "wait")
@@ -78,6 +93,13 @@ def cases() -> dict[str, tuple[Case, Expected]]:
             ),
         )
         for facts in at_work.ranks
+    )
+    skips = WayOut(86, "continue", 85, "", "not valid.any()")
+    helped = (
+        SourceLine(TRAIN, 31, "dist.all_gather(out, f)", caller=(88, "epoch")),
+        SourceLine(TRAIN, 88, "loss = contrast(f, gather(f))", ((85, 90),), exits=(skips,)),
+        SourceLine(TRAIN, 95, "dist.all_reduce(seen)", caller=(92, "epoch")),
+        SourceLine(TRAIN, 92, "return self.report(seen)"),
     )
     puts = library("multiprocessing/queues.py", 89, "put")
     gone = Child(4200, "python", Kernel("Z"), status=256)
@@ -144,6 +166,22 @@ def cases() -> dict[str, tuple[Case, Expected]]:
                 mentions=(
                     "waits for room in a queue, which is full",
                     "its process python (pid 4200) has exited with 1",
+                ),
+            ),
+        ),
+        # No stack shows the loop any more: its calls are in a function that one line alone calls.
+        "hang-left-a-loop-whose-calls-are-in-a-helper": (
+            hang(
+                *(gone_on(n, HELPS, "all_gather") for n in range(2)), gone_on(2, REDUCES, "all_reduce"), source=helped
+            ),
+            Expected(
+                "SL303",
+                (2,),
+                place(REDUCES),
+                conclusive=True,
+                mentions=(
+                    "rank 2 left the loop and entered all_reduce #12 (train.py:95)",
+                    "a pass skips that call by `continue` where `not valid.any()` holds",
                 ),
             ),
         ),

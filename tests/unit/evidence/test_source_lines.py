@@ -129,6 +129,53 @@ def test_loops_and_conditions_around_a_line(
     assert (list(found.loops), list(map(written, found.conditions))) == (loops, conditions)
 
 
+HELPERS = """
+def gather(f):
+    dist.all_gather(out, f)
+
+def handed_on():
+    dist.barrier()
+
+class Run:
+    def epoch(self):
+        for x in self.data:
+            loss = contrast(x, gather(x))
+        self.report()
+
+    def report(self):
+        dist.all_reduce(self.seen)
+        twice()
+
+def twice():
+    dist.barrier()
+
+def main():
+    register(handed_on)
+    twice()
+    Run().epoch()
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "callers"),
+    [
+        (3, [(11, "epoch"), (24, "main"), None]),  # main() itself is called by nobody here
+        (15, [(12, "epoch"), (24, "main"), None]),
+        (6, [None]),  # it is handed on: who calls it nobody knows
+        (19, [None]),  # two lines call it
+    ],
+)
+def test_a_call_to_which_no_stack_leads_has_its_callers_by_the_source(
+    tmp_path: Path, line: int, callers: list[tuple[int, str] | None]
+) -> None:
+    (tmp_path / "run.py").write_text(HELPERS)
+    recorded = Stack((Location(str(tmp_path / "run.py"), line, "f"),), source_lines.RECORD)
+
+    found = source_lines.describe([recorded], 30)
+    assert [one.caller for one in found] == callers
+    assert [one.caller for one in describe(tmp_path / "run.py", line)] == [None]
+
+
 BRANCHES = """
 def main():
     if rank == 0:
