@@ -6,7 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable
 
-from safelaunch import black_box, black_box_reader
+from safelaunch import black_box, black_box_reader, durations
 from safelaunch.codes import Trait, has
 from safelaunch.diagnosis.blame.apart import lines_apart
 from safelaunch.diagnosis.notice import is_at_work, of_those_at_work, with_notice
@@ -143,7 +143,7 @@ class Hangs:
         notice = self._watch.notice
         judged = self._nodes.verdict(facts) or self._judge.verdict(facts)
         verdict = with_notice(judged, notice.verdict if notice is not None else None)
-        return facts, self.timed(verdict)
+        return facts, self._by_limit(self.timed(verdict))
 
     def last_facts(self, incident: Incident, group: WorkerGroup, oom_kills: int | None) -> Case:
         """The case of a hang whose ranks are about to be ended."""
@@ -161,6 +161,14 @@ class Hangs:
         now = time.monotonic()
         detected, concluded = round(notice.t - notice.since, 3), round(now - notice.since, 3)
         return dataclasses.replace(verdict, detected_after_s=detected, concluded_after_s=concluded)
+
+    def _by_limit(self, verdict: Verdict) -> Verdict:
+        """With what has ended the run, where the rank that is waited for may only have needed longer."""
+        limit = self._watch.abort_after
+        if limit is None or verdict.conclusive or not has(verdict.code, Trait.LATE):
+            return verdict
+        ended = f"the limit that was set, {durations.text(limit)}, ended the run: longer work needs a longer one"
+        return dataclasses.replace(verdict, because=(*verdict.because, ended))
 
     def ended_well(self) -> None:
         """All ranks have ended in good order: so has what was told of them."""
