@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from safelaunch import escapes
+from safelaunch import escapes, shortened
 from safelaunch.redaction import (
     announced,
     commands,
@@ -31,6 +31,11 @@ from safelaunch.redaction.commands import REDACTED
 ESCAPED = re.compile(r"\\{1,16}[nrt]")
 SPACES = {"n": "\n", "r": "\n", "t": "\t"}
 MARKS = re.compile(f"[{told.MARKS}]")
+# Behind a cut nobody knows what was announced. A frame of a traceback is none.
+_BEHIND_CUT = re.compile(
+    re.escape(shortened.LEFT_OUT)
+    + r"((?:[^\w\\<]|\\{1,16}[nrt]){0,200}(?!File \\{0,8}\"))(?:[^\s\\]|\\(?!\\{0,15}[nrt]))+"
+)
 SHORTEST = 6  # characters: nothing that is shorter can be a secret with its name
 BLOCK = 1 << 14  # characters
 # A text of several lines in a program, or in TOML: it ends where its quotes do.
@@ -64,6 +69,8 @@ def text(value: str) -> str:
         return value
     plain = escapes.without(value)  # within a word they would hide it
     shown = _text(plain)
+    if shortened.LEFT_OUT in shown:
+        shown = _BEHIND_CUT.sub(rf"{shortened.LEFT_OUT}\1{REDACTED}", shown)
     return value if shown == plain and not escapes.moves(value) else shown
 
 
