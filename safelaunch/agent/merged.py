@@ -9,7 +9,9 @@ Lines are alike where they are the same but for the numbers in them. The order o
 from __future__ import annotations
 
 import codecs
+import contextlib
 import re
+import sys
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,6 +28,7 @@ NUMBER = re.compile(
 TRACEBACK = "Traceback (most recent call last):"
 
 Head = Callable[[str, float], str]
+_told: list[str] = []  # the fault of ours for which lines are not merged any more: it is told once
 
 
 class Waiting:
@@ -48,7 +51,8 @@ class Waiting:
 
 
 class Merger:
-    """Takes the lines of ranks, and gives back those that are to be shown.
+    """Takes the lines of ranks, and gives back those that are to be shown. A fault of its own ends the merging, never
+    the output: from then on each line is shown as it comes, behind the number of its rank.
 
     Args:
         ranks: how many ranks there are on this node.
@@ -63,6 +67,8 @@ class Merger:
         self._last: dict[int, int] = {}  # the serial of the line that a rank has printed last
         self._serial = 0
         self._urgent: dict[int, float] = {}
+        self._shown: list[str] = []  # lines that wait no more
+        self._merges = True
 
     def add(self, rank: int, text: str, now: float) -> None:
         """A rank has printed a line.
@@ -72,31 +78,18 @@ class Merger:
             text: without an end.
             now: CLOCK_MONOTONIC.
         """
-        key = NUMBER.sub("\0", text)
-        group = self._open(key, rank, text)
-        if group is None:
-            self._serial += 1
-            group = Waiting(key, self._serial, now)
-            self._waiting.append(group)
-            self._by_key.setdefault(key, []).append(group)
-        group.add(rank, text)
-        self._last[rank] = group.serial
-        if TRACEBACK in text:
-            self._urgent[rank] = now
-        group.urgent = group.urgent or now - self._urgent.get(rank, -HOLD_S) < HOLD_S
-
-    def _open(self, key: str, rank: int, text: str) -> Waiting | None:
-        """The line that this one is to join: one that comes after the rank's own last, by its exact words before one
-        that differs in numbers."""
-        groups = self._by_key.get(key)
-        if not groups:
-            return None
-        first = bisect_right(groups, self._last.get(rank, 0), key=lambda group: group.serial)
-        near = groups[first : first + NEAR]
-        return next((group for group in near if text in group.texts), near[0] if near else None)
+        if self._merges:
+            try:
+                self._add(rank, text, now)
+                return
+            except Exception as fault:
+                self._give_up(fault)
+        self._shown.append(_plain(rank, text))
 
     def due(self, now: float) -> float:
         """Seconds until a line is to be shown; infinity where none waits."""
+        if self._shown:
+            return 0.0
         if not self._waiting:
             return float("inf")
         return 0.0 if any(group.urgent for group in self._waiting) else self._waiting[0].begun + HOLD_S - now
@@ -108,21 +101,65 @@ class Merger:
             now: CLOCK_MONOTONIC.
             last: show all that wait.
         """
+        if self._merges:
+            try:
+                self._let_go(now, last)
+            except Exception as fault:
+                self._give_up(fault)
+        shown, self._shown = self._shown, []
+        return "".join(shown)
+
+    def _give_up(self, fault: Exception) -> None:
+        self._merges = False
+        for group in self._waiting:
+            self._shown += [_plain(rank, text) for text, ranks in group.texts.items() for rank in ranks]
+        self._waiting.clear()
+        if not _told:
+            _told.append(repr(fault)[:200])
+            words = f"safelaunch's own fault, lines of several ranks are not shown as one any more: {_told[0]}"
+            with contextlib.suppress(OSError, ValueError):  # nobody reads it
+                print(f"safelaunch: warning[SL902]: {words}", file=sys.stderr, flush=True)
+
+    def _add(self, rank: int, text: str, now: float) -> None:
+        # A null byte stands for the numbers of a line: one that holds such bytes is alike to itself alone.
+        key = "\n" + text if "\0" in text else NUMBER.sub("\0", text)
+        group = self._open(key, rank, text)
+        if group is None:
+            self._serial += 1
+            group = Waiting(key, self._serial, now)
+            self._waiting.append(group)
+            self._by_key.setdefault(key, []).append(group)
+        self._last[rank] = group.serial
+        if TRACEBACK in text:
+            self._urgent[rank] = now
+        group.urgent = group.urgent or now - self._urgent.get(rank, -HOLD_S) < HOLD_S
+        group.add(rank, text)  # the last: what is added has been taken
+
+    def _open(self, key: str, rank: int, text: str) -> Waiting | None:
+        """The line that this one is to join: one that comes after the rank's own last, by its exact words before one
+        that differs in numbers."""
+        groups = self._by_key.get(key)
+        if not groups:
+            return None
+        first = bisect_right(groups, self._last.get(rank, 0), key=lambda group: group.serial)
+        near = groups[first : first + NEAR]
+        return next((group for group in near if text in group.texts), near[0] if near else None)
+
+    def _let_go(self, now: float, last: bool) -> None:
         through = max((group.serial for group in self._waiting if group.urgent), default=0)
-        shown: list[str] = []
         while self._waiting:
             group = self._waiting[0]
             whole = group.ranks == self._count
             waits = not whole and now - group.begun < HOLD_S and len(self._waiting) <= MOST_WAITING
             if waits and not last and group.serial > through:
-                break
+                return
+            shown = list(self._lines(group))
             self._waiting.popleft()
+            self._shown += shown
             groups = self._by_key[group.key]
             groups.remove(group)
             if not groups:
                 del self._by_key[group.key]
-            shown += self._lines(group)
-        return "".join(shown)
 
     def _lines(self, group: Waiting) -> Iterator[str]:
         if len(group.texts) > 1 and (one := spread(list(group.texts))) is not None:
@@ -133,6 +170,10 @@ class Merger:
 
     def _line(self, text: str, ranks: Iterable[int], begun: float) -> str:
         return f"{self._head(spans(sorted(ranks)), begun)}{text}\n"
+
+
+def _plain(rank: int, text: str) -> str:
+    return f"[{rank}] {text}\n"
 
 
 def spread(texts: Sequence[str]) -> str | None:

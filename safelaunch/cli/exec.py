@@ -81,13 +81,15 @@ def _watch(argv: list[str]) -> int:
     parser.add_argument("folder")
     parser.add_argument("--lock", type=int, required=True)
     arguments = parser.parse_args(argv)
+    from safelaunch.run.exec import standing
+
+    if not standing.is_of_join(arguments.folder, arguments.lock):
+        raise misuse("no rank has made this folder", "ranks that call safelaunch.join() start this themselves")
     if os.fork():
         os._exit(0)
     settings = _settings([], os.environ)
     assert settings is not None
-    from safelaunch.run.exec.standing import watch
-
-    watch(settings, arguments.folder, arguments.lock)
+    standing.watch(settings, arguments.folder, arguments.lock)
     return 0
 
 

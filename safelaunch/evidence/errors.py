@@ -11,6 +11,7 @@ from typing import Any
 from safelaunch import black_box, regular
 from safelaunch.codec import ShapeError, checked, to_json
 from safelaunch.model import Evidence, Incident, PyError, WorkerProcess
+from safelaunch.shortened import without_middle
 
 SOURCE = "error"
 LIMIT = 4 << 20  # bytes of all records. A rank writes some 100 kB at most, and the names of its parameters
@@ -53,4 +54,4 @@ def without_advice(record: Any) -> Any:
 
 def bare(error: PyError) -> PyError:
     """An exception as a rank may tell of it: of bounded length, and without advice."""
-    return dataclasses.replace(error, known=None, traceback=error.traceback[-MOST_TRACEBACK:])
+    return dataclasses.replace(error, known=None, traceback=without_middle(error.traceback, 0, MOST_TRACEBACK))

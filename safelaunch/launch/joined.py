@@ -22,6 +22,7 @@ from safelaunch.launch.exits import Watched
 from safelaunch.model import Exit, WorkerGroup, WorkerProcess
 
 MOST = 1 << 16  # bytes of one file
+MOST_PID = 1 << 22  # proc(5), pid_max
 OVER_S = 30.0  # a job of which ranks may be elsewhere, and whose own have ended, takes no more after so long
 
 
@@ -138,7 +139,9 @@ class Joined:
         fresh: list[Member] = []
         for name in os.listdir(self._folder):
             slot = name.partition("slot.")[2]
-            if slot.isdecimal() and int(slot) not in self._known and name not in self._others:
+            if name in self._others or not slot.isdecimal() or int(slot) >= black_box.MEMBERS:
+                continue
+            if int(slot) not in self._known:
                 fresh += filter(None, [self._new(int(slot))])
         for member in sorted(fresh, key=lambda member: member.said.t):
             self._take_in(member)
@@ -148,7 +151,8 @@ class Joined:
         import torch were started beside the ranks, by the same process, and have not joined. They are numbered as they
         were started. What they have not called, they have not called as any rank."""
         for job in self.jobs:
-            if job.is_local and job.watched and not job.left:
+            # What a rank says of itself may be anything, and of more than these none can be watched.
+            if job.is_local and job.watched and not job.left and job.world_size <= black_box.MEMBERS:
                 self._suppose_ranks(job)
 
     def _suppose_ranks(self, job: Job) -> None:
@@ -216,7 +220,7 @@ class Joined:
 
     def _new(self, slot: int) -> Member | None:
         try:
-            said = checked(Said, self._lines(slot, 0)[0][0])
+            said = _said(self._lines(slot, 0)[0][0])
         except (ShapeError, IndexError, OSError):
             self._others.add(f"slot.{slot}")
             return None
@@ -253,7 +257,7 @@ class Joined:
                     member.left = time.monotonic()
                     continue
                 with contextlib.suppress(ShapeError):
-                    said = checked(Said, document)
+                    said = _said(document)
                     if (said.pid, said.start) == (member.said.pid, member.said.start):
                         member.said = said
         if member.exit is None and member.process.ended():
@@ -303,6 +307,18 @@ class Joined:
         last = max(member.exit.t if member.exit is not None else member.left for member in job.members.values())
         complete = len(job.members) == job.world_size or time.monotonic() - last > OVER_S
         return (job.over or job.left) and complete
+
+
+def _said(document: Any) -> Said:
+    """What a rank has written of itself.
+
+    Raises:
+        ShapeError: no rank can be so.
+    """
+    said = checked(Said, document)
+    if not (0 < said.pid <= MOST_PID and said.rank >= 0 and said.world_size > 0 and said.meeting):
+        raise ShapeError("no rank is so")
+    return said
 
 
 def prepare(folder: str) -> None:

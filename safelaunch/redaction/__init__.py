@@ -12,9 +12,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from safelaunch import escapes
+from safelaunch import escapes, shortened
 from safelaunch.redaction import (
     announced,
+    blocks,
     commands,
     documents,
     introduced,
@@ -31,6 +32,11 @@ from safelaunch.redaction.commands import REDACTED
 ESCAPED = re.compile(r"\\{1,16}[nrt]")
 SPACES = {"n": "\n", "r": "\n", "t": "\t"}
 MARKS = re.compile(f"[{told.MARKS}]")
+# Behind a cut nobody knows what was announced. A frame of a traceback is none.
+_BEHIND_CUT = re.compile(
+    re.escape(shortened.LEFT_OUT)
+    + r"((?:[^\w\\<]|\\{1,16}[nrt]){0,200}(?!File \\{0,8}\"))(?:[^\s\\]|\\(?!\\{0,15}[nrt]))+"
+)
 SHORTEST = 6  # characters: nothing that is shorter can be a secret with its name
 BLOCK = 1 << 14  # characters
 # A text of several lines in a program, or in TOML: it ends where its quotes do.
@@ -40,6 +46,7 @@ MORE = 3  # lines after one that ends where a value is to come
 SHORTEST_NUMBER = 10_000  # that may be a password
 # Fields of a document that holds a name and its value, in lower case.
 NAMES, VALUES = {"name", "key", "k", "variable"}, {"value", "val", "v"}
+LOGINS = {"auth", "login", "basic"}  # last words of fields that hold a user and a password
 COMMANDS = {"argv", "args", "arguments", "command", "cmd", "cmdline", "entrypoint", "script_args"}  # fields
 
 
@@ -64,13 +71,15 @@ def text(value: str) -> str:
         return value
     plain = escapes.without(value)  # within a word they would hide it
     shown = _text(plain)
+    if shortened.LEFT_OUT in shown:
+        shown = _BEHIND_CUT.sub(rf"{shortened.LEFT_OUT}\1{REDACTED}", shown)
     return value if shown == plain and not escapes.moves(value) else shown
 
 
 def _text(value: str) -> str:
     if "\r\n" in value:
         value = value.replace("\r\n", "\n")  # as an end of a line it would hide that a text goes on
-    value = manifests.without_manifests(structure.without_blocks(value))
+    value = blocks.without(manifests.without_manifests(structure.without_blocks(value)))
     low = structure.lower(value)
     parts: list[str] = []
     done = at = 0
@@ -147,10 +156,11 @@ def document(value: Any, name: str = "") -> Any:
         # Settings stand as `NAME: {value: ..., origin: ...}`, variables of a container as `{name: NAME, value: ...}`.
         named = next((item for key, item in value.items() if str(key).lower() in NAMES), name)
         of_value = named if isinstance(named, str) else name
+        held = {*VALUES, "content"} if "variable" in {str(key).lower() for key in value} else VALUES
         is_told = names.kind(name) in ("password", "secret")
         shown = {}
         for key, item in value.items():
-            own = of_value if str(key).lower() in VALUES else str(key)
+            own = of_value if str(key).lower() in held else str(key)
             shown[text(str(key))] = document(item, name if is_told and not names.kind(own) else own)
         return shown
     if isinstance(value, list):
@@ -158,7 +168,9 @@ def document(value: Any, name: str = "") -> Any:
             return [document(item, name) for item in value]
         if not all(isinstance(item, str) for item in value):
             return [document(item) for item in value]
-        if len(value) == 2 and _is_pair(*value):
+        if len(value) == 2 and (
+            _is_pair(*value) or (LOGINS.intersection(names.words(name)[-1:]) and _is_login(value[1]))
+        ):
             return [value[0], REDACTED]
         # Whatever is not told to be a command line may be lines of a text: a key begins on one and ends on another.
         return arguments(value if name.lower() in COMMANDS else lines(value))
@@ -173,6 +185,11 @@ def _is_pair(name: str, value: str) -> bool:
     """Whether two items of a list are a header, a variable or an option with its value, and not two names."""
     secret = told.is_secret(name.lstrip("-"), value, alone=True)
     return secret and not names.kind(value) and not (value.isidentifier() and not values.is_random(value))
+
+
+def _is_login(value: str) -> bool:
+    """Whether it is the password of a user, and no way to log in: `scram-sha-256`."""
+    return values.is_random(value) or (values.is_chosen(value) and not values.PLAIN.fullmatch(value))
 
 
 def _end_of_next(value: str, at: int) -> int:
@@ -200,6 +217,8 @@ def _end(value: str, at: int) -> int:
     if quotes := _QUOTES.search(value, max(value.rfind("\n", 0, end) + 1, end - 200), end) if end > 0 else None:
         closing = value.find(quotes[1], end, end + QUOTED)
         end = value.find("\n", closing) if closing > 0 else end
+    elif end > 0 and blocks.OPENS.search(value, max(value.rfind("\n", 0, end) + 1, end - 200), end):
+        end = blocks.end_of_text(value, end)
     for _ in range(MORE):
         if end < 0 or not _goes_on(value, max(value.rfind("\n", 0, end) + 1, end - 200), end):
             break
@@ -236,7 +255,7 @@ def _lines(value: str) -> str:
     # Of three, two are a backslash that divides a command over two lines (or four of six).
     marked = {kind: ("\\" if len(kind) % 3 == 1 and kind[-1] == "n" else "") + end for kind, end in ends.items()}
     value = ESCAPED.sub(lambda found: marked.get(found[0], found[0]), value)
-    value = _plain(manifests.without_manifests(structure.without_blocks(value)))
+    value = _plain(blocks.without(manifests.without_manifests(structure.without_blocks(value))))
     for kind, end in ends.items():
         value = value.replace(marked[kind], kind).replace(end, kind)
     return value

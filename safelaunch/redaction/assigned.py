@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from safelaunch.redaction import names, pairs, told, values
+from safelaunch.redaction import blocks, names, pairs, told, values
 from safelaunch.redaction.commands import REDACTED
 from safelaunch.redaction.told import ARROW, COLON, LONGEST_NAME, MARKS, NEXT, QUOTED, VALUE, is_secret
 
@@ -105,6 +105,10 @@ def _behind(value: str, begin: int, at: int, name: str) -> list[tuple[int, str]]
     if match and shown is not None:
         whole = _end_of_value(value, match)
         found = [(whole, shown if whole == match.end() else shown.rstrip("\\"))]
+        head = blocks.OPENED.search(match[1])
+        last = blocks.end_of_text(value, at + head.end() - 1) if head else 0
+        if last > whole:
+            found = [(last, found[0][1] + blocks.without_text(value, whole, last))]
     elif match and (states := pairs.without_states(value, at, name)):
         return [states]
     elif both := pairs.was(value, at, name):

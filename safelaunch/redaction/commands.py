@@ -87,6 +87,7 @@ _COMMANDS: tuple[tuple[str, str, str, str], ...] = (
         rf"(?:{_QUOTED}|{_WORD})",
     ),
     ("secrets set", "fly|flyctl|doppler|infisical|supabase", r"secrets set (?:[^\n|;]{0,300}? )??[\w.-]{1,80}=", _WORD),
+    ("codecov", r"codecov(?:cli|\.io/\w{1,20}\))?", "-t(?: |=)", r"[\"']?(?![$<])[\w-]{20,64}"),
     ("swanlab", "swanlab", r"login (?:[^\n|;]{0,200}? )??-k ", _WORD),
     ("snowsql", "snowsql", "-p(?: )?", r"[^\s\"'\0]{6,}"),
     *(

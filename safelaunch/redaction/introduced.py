@@ -122,6 +122,12 @@ INTRODUCED: tuple[tuple[tuple[str, ...], str], ...] = (
         r"((?i:\b(?:mnemonic|(?:seed|recovery)[ _-]?phrase))\\{0,8}[\"']?(?: is)?\s?[:=]?\s{1,3}\\{0,8}[\"']?)"
         r"(?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8}",
     ),
+    # What workflows of GitHub and of Azure have masked in their logs.
+    (("::add-mask::",), r"(::add-mask::)(?![$<{\s])[^\n\"'\\]{3,}"),
+    (
+        ("##vso[",),
+        r"(?i)(##vso\[task\.setvariable [^\]\n]{0,200}issecret=true[^\]\n]{0,100}\])(?![$<{\s])[^\n\"'\\]{3,}",
+    ),
     (("sentry", "ingest"), r"(https?://)[0-9a-f]{32}(?=@)"),
     (
         ("?", "&"),

@@ -105,6 +105,8 @@ def kind(name: str) -> Kind:
         return "random" if before in PIECES or last == "tokens" else "secret"
     if last in SECRETS or GLUED.fullmatch(last):
         return "password" if "pass" in last else "secret"
+    if found[-3:] == ["client", "key", "data"]:
+        return "random"  # of a kubeconfig
     if last == "phrase" and before == "pass":
         return "password"
     if _is_random(name, last, before):

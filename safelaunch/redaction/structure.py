@@ -116,6 +116,7 @@ HINTS = (
     r":[^\s:@/]{6,64}@[a-z0-9.-]{1,100}:[0-9]", r"jdbc:oracle", r"a[ks]ia[0-9a-z]{16}:", r"<<<", r"<\(",
     r"seed[ _-]phrase", r"recovery phrase", r"vault", r"put-parameter", r"snowsql", r"sqlplus", r"expdp", r"impdp",
     r"useradd", r"usermod", r"net use", r"luksopen", r"swanlab",
+    r"::add-mask::", r"codecov",
     r"pass(?:in|out)?[=: ](?=pass:)", r"pass\b", r"pwd", r"secret",
     # Counts of tokens stand in each line of many logs, and `key=...` with a short value is no lock's.
     r"token(?!iz|s?[/ ](?:s\b|per|sec)|s (?:seen|processed|trained|consumed|so far)|s?[\"']?\s?[=:]\s?[0-9]{1,7}\b)",

@@ -98,6 +98,8 @@ def is_secret(name: str, value: str, *, alone: bool, told: bool = False) -> bool
         return False  # of a store: `ray:gcs:node:...`; a number of 64 bits
     if values.is_random(value) or values.is_login(value):
         return True
+    if names.words(name)[-2:] == ["secret", "id"] and values.is_alternating(value):
+        return True  # of Vault's AppRole; Amazon's are names
     loud = alone and name.isupper() and names.words(name)[-1] in ("key", "keys", "auth")
     return loud and len(value) >= 6 and not values.is_word(value)
 

@@ -78,6 +78,11 @@ def is_random(value: str) -> bool:
     return False
 
 
+def is_alternating(value: str) -> bool:
+    """Whether letters and digits follow each other as in no name: 10 characters or more."""
+    return 10 <= len(value) <= LONGEST and value.isalnum() and len(DIGIT_CHANGES.findall(value)) * 2 >= len(value)
+
+
 def is_mixed(value: str) -> bool:
     """Letters of both kinds and digits, changing often: what base62 of something random looks like."""
     kinds = (str.isupper, str.islower, str.isdigit)

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from safelaunch import black_box_reader, files
+from safelaunch import black_box_reader, files, open_folder
 from safelaunch.model import LaunchPlan, Verdict, WorkerGroup
 from safelaunch.model.hosts import host_name
 from safelaunch.pulse import Pulse
@@ -79,7 +79,7 @@ class Metrics:
     ) -> None:
         host = host_name(socket.gethostname())
         safe = re.sub(r"[^\w.-]+", "_", f"{plan.run_id}-{host}")
-        self._path = os.path.join(folder, f"safelaunch-{safe}.prom")
+        self._path, self._name = folder, f"safelaunch-{safe}.prom"
         self._run = plan.run_id
         self._info = {"host": host, "script": os.path.basename(plan.script), **info}
         self._reader, self._tell = reader, tell
@@ -119,22 +119,26 @@ class Metrics:
         if self._broken:
             return
         try:
-            folder, name = os.path.split(self._path)
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                files.put(descriptor, name, self.text(now).encode(), 0o644, exact=True)
-            finally:
-                os.close(descriptor)
+            with self._folder() as folder:
+                files.put(folder, self._name, self.text(now).encode(), 0o644, exact=True)
         except OSError as error:
             self._broken = True
-            self._tell(f"metrics cannot be written: {self._path}: {error.strerror}")
+            self._tell(f"metrics cannot be written: {os.path.join(self._path, self._name)}: {error.strerror}")
 
     def end(self) -> None:
         """The run is over: what is left of it would be scraped for ever."""
+        with contextlib.suppress(OSError), self._folder() as folder:
+            os.unlink(self._name, dir_fd=folder)
+
+    @contextlib.contextmanager
+    def _folder(self) -> Iterator[int]:
+        """A descriptor of the folder. Its path is followed anew each time: the link of another user may lead to what is
+        his alone."""
+        descriptor = open_folder.reached(self._path)
         try:
-            os.unlink(self._path)
-        except OSError:
-            return
+            yield descriptor
+        finally:
+            os.close(descriptor)
 
     def text(self, now: float) -> str:
         """The file.
@@ -240,6 +244,7 @@ def _number(value: float) -> str:
 
 
 def _escaped(text: str) -> str:
+    text = text.encode("utf-8", "backslashreplace").decode()  # a file may have any name
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import TracebackType
 
+from safelaunch.shortened import shortened
+
+LONGEST = 300  # characters of a fault: the words of some hold all that they were about
+
 
 class contained:
     """Contains what its block raises: the fault is told, and the run goes on behind the block.
@@ -32,5 +36,5 @@ class contained:
     ) -> bool:
         if not isinstance(error, Exception):
             return False  # none, or one that is to end the process
-        self._tell(f"safelaunch's own fault, {self._cost}: {error!r}")
+        self._tell(f"safelaunch's own fault, {self._cost}: {shortened(repr(error), LONGEST)}")
         return True

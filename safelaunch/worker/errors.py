@@ -19,6 +19,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from safelaunch import black_box
+from safelaunch.shortened import without_middle
 from safelaunch.worker import tracebacks
 from safelaunch.worker.exits import Exits, uncaught
 from safelaunch.worker.user_code import is_user_code
@@ -189,7 +190,9 @@ def record(places: List[str], error: BaseException, t: Optional[float] = None) -
         t: CLOCK_MONOTONIC at which it became known, now by default.
     """
     now = time.monotonic() if t is None else t
-    text = _cut(tracebacks.formatted(error))
+    # Without its middle: all that reads it, and torch elastic posts it whole, is to take as long for a message of 50 MB
+    # as for any other.
+    text = without_middle(tracebacks.formatted(error), HEAD, MAX_TRACEBACK)
     data = described(error, text, now)
     place = _write_to_one(places, data)
     elastic = os.environ.get("TORCHELASTIC_ERROR_FILE")
@@ -199,12 +202,6 @@ def record(places: List[str], error: BaseException, t: Optional[float] = None) -
         message = {"message": "%s: %s" % (_name(error), _message(error)), "extraInfo": extra}
         _write_to_one([elastic], {"message": message})  # where its disk is full, ours may have had a place
     return place, data
-
-
-def _cut(text: str) -> str:
-    """A traceback without its middle: all that reads it, and torch elastic posts it whole, is to take as long for a
-    message of 50 MB as for any other."""
-    return text if len(text) <= MAX_TRACEBACK else text[:HEAD] + "\n  ...\n" + text[-MAX_TRACEBACK:]
 
 
 def described(error: BaseException, text: str, t: float) -> Dict[str, Any]:

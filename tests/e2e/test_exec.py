@@ -308,6 +308,24 @@ def test_ranks_that_join_are_watched_by_one_process_that_ends_with_them(
     assert len(list((tmp_path / "safelaunch_runs").iterdir())) == 1
 
 
+@pytest.mark.parametrize("name", ["mine", f"safelaunch-join-{os.getuid()}-mine"])
+def test_no_folder_of_the_user_is_emptied_for_those_that_join(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir(mode=0o700)
+    (tmp_path / name / "model.pt").write_text("weeks of work")
+    (tmp_path / name / "lock").touch()
+    with open(tmp_path / "another", "w") as lock:
+        ended = subprocess.run(
+            [*SAFELAUNCH, "exec", "--watch", str(tmp_path / name), "--lock", str(lock.fileno())],
+            env=environment(),
+            capture_output=True,
+            text=True,
+            pass_fds=(lock.fileno(),),
+        )
+
+    assert (ended.returncode, sorted(file.name for file in (tmp_path / name).iterdir())) == (2, ["lock", "model.pt"])
+    assert "no rank has made this folder" in ended.stderr
+
+
 # ------------------------------------------------------------------------------------------------ on a terminal
 
 

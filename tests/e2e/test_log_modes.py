@@ -62,6 +62,21 @@ def test_a_prefix_with_a_field_that_is_none_is_refused(tmp_path: Path) -> None:
     assert "{rank}, {host}, {time} and {date}" in ended.err
 
 
+NULL_BYTE = """
+import os
+print("loss \\0" if os.environ["RANK"] == "0" else "loss 5", flush=True)
+print("after it", flush=True)
+"""
+
+
+def test_a_null_byte_in_a_line_ends_no_output(tmp_path: Path) -> None:
+    ended = train(tmp_path, NULL_BYTE, "--log", "merge", ranks=2)
+
+    assert ended.code == 0
+    each = ended.out.replace("[0-1] after it", "[0] after it\n[1] after it")  # as one, where they came together
+    assert sorted(each.splitlines()) == ["[0] after it", "[0] loss \0", "[1] after it", "[1] loss 5"]
+
+
 FAILS = """
 import os, time
 print("before it", flush=True)

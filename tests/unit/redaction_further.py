@@ -7,6 +7,7 @@ from redaction_corpus import HEX32, HEX40, HEX64, LETTERS
 from redaction_written import BLOB
 
 KEY = LETTERS[:36]
+UUID = "8a1a4499-1f1c-24a0-60fd-a252e4ced3ea"
 HALF, OTHER = LETTERS[:18], LETTERS[18:36]
 WORDS = "ozone drill grab fiber curtain grace pudding thank cruise elder eight picnic"
 
@@ -84,6 +85,28 @@ FURTHER_SECRETS: list[tuple[str, str]] = [
     (f'Authorization: Digest username="ada", realm="a", nc=00000001, response="{HEX32}"', HEX32),
     (f"PAGERDUTY_ROUTING_KEY={HEX32}", HEX32),
     (f'{{"routing_key": "{HEX32}"}}', HEX32),
+    # workflows
+    (f"::add-mask::{HALF}", HALF),
+    (f"[rank0]: ::add-mask::{HALF} {OTHER}", OTHER),
+    (f"##vso[task.setvariable variable=x;issecret=true]{HALF}", HALF),
+    (f"codecov -t {UUID}", UUID),
+    (f"codecovcli upload-process -t {UUID} --flag unit", UUID),
+    (f"bash <(curl -s https://codecov.io/bash) -t {UUID}", UUID),
+    # blocks
+    (f"db_note: !vault |\n  $ANSIBLE_VAULT;1.1;AES256\n  {HEX64}\n  {HEX40}\nport: 5432", HEX40),
+    (f"[rank0]: $ANSIBLE_VAULT;1.2;AES256;dev\n[rank0]: {HEX64}\n[rank0]: {HEX64[:32]}\nend", HEX64[:32]),
+    (f'variable "hf_token" {{ default = "{HALF}" }}', HALF),
+    (f'variable "db_password" {{\n  type      = string\n  sensitive = true\n\n  default   = "{HALF}"\n}}', HALF),
+    (f"passphrase: >-\n  {HALF} {OTHER}\n", OTHER),
+    (f"db:\n  password: |\n    {HALF} mind\n    the {OTHER}\n\n    gap\n  port: 5432", OTHER),
+    (f"[rank1]: - password: |\n[rank1]:     {HALF} mind\n[rank1]:     the {OTHER}\n[rank1]:   port: 1", OTHER),
+    (f"client-key-data: {BLOB * 4}", BLOB),
+    # by what beside them tells
+    ("vault write auth/approle/login role-id=1 --secret-id s9d8f7g6h5j4k3", "s9d8f7g6h5j4k3"),
+    ("train.py --secret-id=s9d8f7g6h5j4k3", "s9d8f7g6h5j4k3"),
+    (f'{{"auth": ["ada", "{HALF}"]}}', HALF),
+    ('{"basic_auth": ["ada", "hunter2!Xy"]}', "hunter2!Xy"),
+    (f'{{"variable": "DB_PASSWORD", "content": "{HALF}"}}', HALF),
     ("recovery code: KQZM-TRPX-WNVB", "KQZM-TRPX-WNVB"),
     ("Your recovery code is 8K2M-9X4P", "8K2M-9X4P"),
 ]
@@ -103,4 +126,19 @@ FURTHER_HARMLESS = [
     "killed by sig=SIGTERM", "sig=SIGRTMIN+1 rank=3", "routing_key=orders.created", 'response="ok"',
     "recovery code: 17", "recovery code: ERROR", "error code: KQZM-TRPX",
     "jwt.decode(token, key)", "the argument --token: invalid value",
+    "::add-mask::$HF_TOKEN", "::add-mask::${{ secrets.HF_TOKEN }}", "::group::" + LETTERS[:20],
+    "##vso[task.setvariable variable=epoch]" + "17 of 90", "codecov -t $CODECOV_TOKEN",
+    "codecov -f coverage.xml -F unit",
+    "codecov --flags unit -n train-" + UUID, "job -t " + UUID, "$ANSIBLE_VAULT;1.1;AES256 is the header of a vault",
+    "digest of the vault:\n  " + HEX64[:30], 'variable "max_tokens" { default = "4096" }',
+    'variable "hf_token" {\n  type = string\n}\nvariable "region" {\n  default = "eu-central-1"\n}',
+    'variable "token_path" { default = "/run/secrets/hf" }', 'variable "db_password" { default = "changeme" }',
+    "one of the variables needed for gradient computation has been modified by default",
+    "note: |\n  the pass over all data\n  took 3 h", "tokens: |\n  <s> the end </s>\n  and so on",
+    "password: |\nuser: ada\nport: 1", "client-certificate-data: " + LETTERS[:10], "train-key-data: 17 rows",
+    "aws secretsmanager get-secret-value --secret-id prod/db", "--secret-id train-secret-2",
+    "--secret-id=hf2024token1",
+    '{"auth": ["basic", "oauth2"]}', '{"auth": ["scram-sha-256", "scram-sha-512"]}', '{"auth": ["ada", "grace"]}',
+    '{"variable": "loss", "content": "x7Kd92mQpP3aZ9Lw of 3"}',
+    '{"name": "get_token", "content": "the token of the word"}',
 ]  # fmt: skip

@@ -12,6 +12,22 @@ from safelaunch.model import Settings
 LINGER_S = 10.0  # ranks of a job come one after the other, and may be started again
 
 
+def is_of_join(folder: str, lock: int) -> bool:
+    """Whether a rank has made this folder for us, and holds its lock: what is in any other one is not ours.
+
+    Args:
+        folder: as `worker.standing_watch` names them.
+        lock: a descriptor.
+    """
+    if not os.path.basename(folder).startswith(f"safelaunch-join-{os.geteuid()}-"):
+        return False
+    try:
+        held, made = os.fstat(lock), os.lstat(os.path.join(folder, "lock"))
+        return os.path.samestat(held, made) and os.lstat(folder).st_uid == os.geteuid()
+    except OSError:
+        return False
+
+
 def watch(settings: Settings, folder: str, lock: int) -> None:
     """Watch until the last rank has ended.
 

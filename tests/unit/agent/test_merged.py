@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from safelaunch.agent import merged
 from safelaunch.agent.merged import HOLD_S, MOST_WAITING, Merger, Pieces, spans, spread
 
 
@@ -119,6 +120,46 @@ def test_what_is_no_number_makes_lines_different() -> None:
     merger.add(1, "commit a4f9", 0.0)
 
     assert shown(merger, HOLD_S) == ["[0] commit a3f9", "[1] commit a4f9"]
+
+
+def test_a_line_with_a_null_byte_is_alike_to_itself_alone() -> None:
+    merger = Merger(3, head)
+    for rank, text in enumerate(("loss \0", "loss \0", "loss 5")):
+        merger.add(rank, text, 0.0)
+    for rank in (0, 1, 2):
+        merger.add(rank, f"after {rank}", 0.0)
+
+    assert shown(merger, HOLD_S) == ["[0-1] loss \0", "[2] loss 5", "[0-2] after 0…2"]
+
+
+def breaks(*_: object) -> str:
+    raise KeyError("no head")
+
+
+@pytest.mark.parametrize("where", ["_line", "_open", "spread"])
+def test_a_fault_ends_the_merging_and_not_the_output(
+    where: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(merged, "_told", [])
+    mergers = [Merger(2, head), Merger(2, head)]
+    out: dict[int, list[str]] = defaultdict(list)
+    for number, merger in enumerate(mergers):
+        merger.add(0, "before", 0.0)
+        merger.add(1, "before", 0.0)
+        merger.add(0, "loss 1", 0.0)
+        monkeypatch.setattr(merged if where == "spread" else merger, where, breaks)
+        merger.add(1, "loss 2", 0.0)
+        out[number] += shown(merger, 0.0)
+        merger.add(0, "after", 1.0)
+        assert merger.due(1.0) == 0.0
+        out[number] += shown(merger, 1.0)
+
+    for lines in out.values():
+        expanded = [re.sub(r"^\[0-1\] (.*)$", r"[0] \1\n[1] \1", line) for line in lines]
+        assert "\n".join(expanded).split("\n") == ["[0] before", "[1] before", "[0] loss 1", "[1] loss 2", "[0] after"]
+    said = capsys.readouterr().err
+    assert said.count("warning[SL902]") == 1
+    assert "KeyError('no head')" in said
 
 
 def test_of_too_many_lines_the_first_do_not_wait() -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -179,6 +180,38 @@ def test_what_is_no_word_of_a_rank_is_none(folder: Folder, text: str) -> None:
     (folder.path / "slot.x").write_text(text)
 
     assert folder.jobs() == []
+
+
+@pytest.mark.parametrize(
+    "other", [{"pid": 1 << 40}, {"pid": -1}, {"meeting": []}, {"rank": -1}, {"world_size": 0}, {"rank": 1 << 80}]
+)
+def test_what_no_rank_can_say_ends_nothing(folder: Folder, other: dict[str, Any]) -> None:
+    pid = folder.process()
+    claim = folder.path / f"slot.{folder.says(0, pid)}"
+    said = json.loads(claim.read_text())
+    (folder.path / "slot.70000").write_text(claim.read_text())
+    claim.write_text(json.dumps({**said, **other}) + "\n")
+    (folder.path / f"rank.{other.get('pid', pid)}.{said['start']}").mkdir()
+    folder.says(1, folder.process())
+
+    assert [set(job) for job in folder.jobs()] == [{1}]
+    assert [job.where for job in folder.joined.jobs] == ["2 ranks at port 29500"]
+
+
+def test_nobody_is_supposed_in_a_job_of_more_ranks_than_can_be_watched(folder: Folder) -> None:
+    """By memory: a list of so many ranks takes more than 300 MB."""
+    folder.says(0, folder.process(), world_size=40_000_000)
+    (folder.path / f"torch.{folder.process()}").touch()
+    folder.jobs()
+    tracemalloc.start()
+    try:
+        folder.joined.suppose()
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert most < 10 << 20
+    assert set(folder.joined.jobs[0].members) == {0}
 
 
 def test_a_pid_of_another_process_is_no_rank(folder: Folder) -> None:

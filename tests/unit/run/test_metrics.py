@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -97,6 +98,39 @@ def test_what_cannot_be_written_is_told_once(tmp_path: Path, monkeypatch: pytest
 
     assert len(said) == 1
     assert "nowhere" in said[0]
+
+
+def test_a_script_may_have_any_name(tmp_path: Path) -> None:
+    watch, _, said = following(tmp_path, Slots(), profile="m\udcff.toml")
+    watch.write(time.monotonic())
+
+    (path,) = tmp_path.iterdir()
+    assert rows(path.read_text())["safelaunch_run_start_time_seconds", ""] > 0
+    assert r'profile="m\\udcff.toml"' in path.read_text()
+    assert said == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a link to another user")
+def test_the_link_of_another_user_leads_into_nothing_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "EVERY_S", 0.0)
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "his").mkdir()
+    (tmp_path / "prom").symlink_to(tmp_path / "ours")
+    watch, _, said = following(tmp_path / "prom", Slots())
+    watch.write(0.0)
+    assert len(list((tmp_path / "ours").iterdir())) == 1
+
+    os.chown(tmp_path / "prom", 1234, 1234, follow_symlinks=False)
+    before = [(file.name, file.stat().st_ino) for file in (tmp_path / "ours").iterdir()]
+    watch.write(1.0)
+    watch.end()
+    assert [(file.name, file.stat().st_ino) for file in (tmp_path / "ours").iterdir()] == before
+    assert len(said) == 1
+    assert "the link of one user leads there to what is another's" in said[0]
+
+    os.chown(tmp_path / "ours", 1234, 1234)
+    watch.end()
+    assert list((tmp_path / "ours").iterdir()) == []
 
 
 def test_names_follow_the_conventions() -> None:

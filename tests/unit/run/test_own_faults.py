@@ -26,3 +26,12 @@ def test_without_a_fault_nothing_is_said() -> None:
 def test_what_is_to_end_the_process_passes(end: type[BaseException]) -> None:
     with pytest.raises(end), contained(pytest.fail, "nothing"):
         raise end
+
+
+def test_a_fault_that_holds_all_that_it_was_about_is_told_in_short() -> None:
+    said: list[str] = []
+    with contained(said.append, "no metrics are written"):
+        ("row of metrics\n" * 10_000 + "\udcff").encode()
+
+    assert said[0].startswith("safelaunch's own fault, no metrics are written: UnicodeEncodeError('utf-8', 'row of")
+    assert len(said[0]) < 400

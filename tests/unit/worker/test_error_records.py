@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from ranks import Rank, run
 
+from safelaunch import redaction
 from safelaunch.codec import from_json
 from safelaunch.model import PyError
 from safelaunch.pulse import PROGRAM_RAISED
@@ -128,6 +129,20 @@ def test_a_very_long_message_is_cut_before_anything_reads_it(tmp_path: Path, mes
     sizes = [path.stat().st_size for path in (elastic, *rank.folder.iterdir())]
     assert max(sizes) < 100_000
     assert json.loads(elastic.read_text())["message"]["extraInfo"]["py_callstack"] == text
+
+
+@pytest.mark.parametrize("rest", [14_381, 15_581, 16_000])
+def test_no_secret_stands_behind_a_cut_without_what_tells_of_it(tmp_path: Path, rest: int) -> None:
+    secret = "Qm7" + "".join(f"{number * 37 % 256:02x}" for number in range(400))
+    source = f"""
+rest = " ".join(f"lr{{number}}=0.{{number}}" for number in range(4000))[:{rest}]
+raise ValueError("options " * 500 + "Authorization: Bearer {secret}\\n" + rest)
+"""
+    rank = run(tmp_path, source)
+
+    shown = redaction.text(rank.error["traceback"])
+    assert "lr4=0.4" in shown
+    assert not [at for at in range(0, len(secret) - 24, 4) if secret[at : at + 24] in shown]
 
 
 def test_endless_recursion(tmp_path: Path) -> None:
