@@ -10,12 +10,13 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from safelaunch import codes
 from safelaunch.cli import output, running
 from safelaunch.launch import run_dir
-from safelaunch.printable import Line, line, whole
+from safelaunch.model import SafelaunchError
+from safelaunch.printable import Line, line, quoted, whole
 from safelaunch.report.palette import Palette, for_stream
 from safelaunch.settings.commandline import Parser, misuse
 from safelaunch.sizes import plural
@@ -54,6 +55,7 @@ exit codes: 0 shown; 2 misuse, or there is no such run
 
 LEAST_S, MOST_S = 0.2, 3600.0
 LOOK_S, PART_S = 2.0, 0.5
+RUN = re.compile(r"\w[\w.-]*")  # what a name of a run is made of
 TEXTUAL = (8, 2)  # with the themes that use the terminal's own colours, as pyproject.toml has it
 
 
@@ -106,16 +108,27 @@ def chosen(name: str | None, environ: Mapping[str, str]) -> list[str]:
     except OSError:
         names = []
     newest = sorted(names, key=_changed, reverse=True)
-    over = ""
+    over: list[str] = []
     for place in newest:
         found = _below(place)
         if any(_runs(folder) for folder in found):
             return found
-        over = over or (os.path.basename(place) if found else "")
+        over += [place] * bool(found)
     closed = sum(not os.access(place, os.R_OK | os.X_OK) for place in names)
     others = f", as far as it may be read: {plural(closed, 'folder')} may not" if closed else ""
-    last = f"`safelaunch top {over}` replays the last one" if over else "name a run directory"
-    raise misuse(f"no run goes on below {base}{others}", last)
+    raise _none_goes_on(f"no run goes on below {base}{others}", over)
+
+
+def _none_goes_on(summary: str, over: Sequence[str]) -> SafelaunchError:
+    """The error where all runs have ended, the latest first. Advice is pasted: a run whose name is no plain one, which
+    anybody may have given it, is not named there."""
+    if not over:
+        return misuse(summary, "name a run directory")
+    name = os.path.basename(over[0])
+    if RUN.fullmatch(name):
+        return misuse(summary, f"`safelaunch top {name}` replays the last one")
+    because = (f"the last one is in {quoted(over[0])}",)
+    return SafelaunchError("SL001", summary, "name its directory", because=because, exit_code=codes.EXIT_USAGE)
 
 
 def _changed(place: str) -> float:

@@ -146,6 +146,7 @@ LAYERS: dict[str, set[str]] = {
         "model",
         "codec",
         "printable",
+        "redaction",
         "procfs",
         "regular",
         "sizes",

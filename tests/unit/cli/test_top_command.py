@@ -79,7 +79,7 @@ def test_a_run_that_has_ended_is_a_table(runs: Path, capsys: pytest.CaptureFixtu
     assert top.run(["over", "--color", "never"]) == 0
 
     said = capsys.readouterr().out.splitlines()
-    assert said[:2] == ["over", "has ended with exit code 1 (1 of 1)  2h00m"]
+    assert said[:2] == ["run over", "has ended with exit code 1 (1 of 1)  2h00m"]
 
 
 @pytest.mark.parametrize("seconds", ["never", "0", "-1", "nan", "1e9"])

@@ -11,7 +11,8 @@ from recorded import Run, verdict
 
 from safelaunch import procfs
 from safelaunch.top import looks
-from safelaunch.top.folder import Folder, ended, how
+from safelaunch.top.attempts import ended, how
+from safelaunch.top.folder import Folder
 from safelaunch.top.job import Job
 
 
