@@ -70,7 +70,7 @@ def run(argv: list[str]) -> int:
     if not arguments.runs:
         output.show(_files_shown())
     if not left and not folders:
-        output.show(_nothing(arguments.runs, [process for process in _unseen(host) if process not in orphans]))
+        output.show(_nothing(arguments.runs, list(_unseen(host))))
         return 0
     if not arguments.yes and not _agreed(left, folders):
         return EXIT_LEFT

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from safelaunch import codes
-from safelaunch.cli import output, running
+from safelaunch.cli import bounded, output, running
 from safelaunch.launch import run_dir
 from safelaunch.model import SafelaunchError
 from safelaunch.printable import Line, line, quoted, whole
@@ -55,6 +55,7 @@ exit codes: 0 shown; 2 misuse, or there is no such run
 
 LEAST_S, MOST_S = 0.2, 3600.0
 LOOK_S, PART_S = 2.0, 0.5
+LIMIT_S, ROOM = 60.0, 2 << 30  # of a table: what a run may keep in its folder takes seconds to read, and a GiB at most
 RUN = re.compile(r"\w[\w.-]*")  # what a name of a run is made of
 TEXTUAL = (8, 2)  # with the themes that use the terminal's own colours, as pyproject.toml has it
 
@@ -69,13 +70,11 @@ def run(argv: list[str]) -> int:
     screen = not arguments.plain and _is_terminal(os.environ)
     if screen and (lacking := _lacking()):
         raise misuse(f"the full screen needs {lacking}", "pip install 'safelaunch[top]', or say --plain")
-    job = Job([_folder(one) for one in chosen(arguments.run, os.environ)])
-    job.poll()
     if screen:
-        _show(job, every_s, arguments.sort)
-    else:
-        _print(_picture(job, every_s or LOOK_S), arguments)
-    return codes.EXIT_OK
+        _show(_job(arguments), every_s, arguments.sort)
+        return codes.EXIT_OK
+    seconds = every_s or LOOK_S
+    return bounded.run(lambda: _print(_picture(_job(arguments), seconds), arguments), seconds + LIMIT_S, ROOM)
 
 
 def parser() -> Parser:
@@ -145,6 +144,12 @@ def _below(place: str) -> list[str]:
         return []
 
 
+def _job(arguments: argparse.Namespace) -> Job:
+    job = Job([_folder(one) for one in chosen(arguments.run, os.environ)])
+    job.poll()
+    return job
+
+
 def _runs(folder: str) -> bool:
     """Whether a run goes on: one that was killed does not, though it has left no result."""
     if os.path.exists(os.path.join(folder, "result.json")):
@@ -202,11 +207,12 @@ def _picture(job: Job, seconds: float) -> Picture:
     return job.picture()
 
 
-def _print(picture: Picture, arguments: argparse.Namespace) -> None:
+def _print(picture: Picture, arguments: argparse.Namespace) -> int:
     palette = for_stream(sys.stdout, arguments.color)
     room = shutil.get_terminal_size((200, 24)).columns if sys.stdout.isatty() else 200
     shown = table.plain(picture, max(room, 40), arguments.sort, bars(sys.stdout.encoding))
     output.show(_coloured(parts, palette) for parts in shown)
+    return codes.EXIT_OK
 
 
 def _coloured(parts: Iterable[tuple[Line, str]], palette: Palette) -> Line:

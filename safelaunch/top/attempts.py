@@ -108,7 +108,7 @@ class Attempts:
         self._workers, self._ranks, self._exits = {}, {}, {}
 
     def _on_worker(self, at: float, worker: WorkerProcess) -> None:  # noqa: ARG002
-        if len(self._workers) >= MOST_LOCAL and worker.rank not in self._workers:
+        if self._group is None or (len(self._workers) >= MOST_LOCAL and worker.rank not in self._workers):
             return
         self._workers[worker.rank] = worker
         self._ranks.setdefault(worker.pid, worker.rank)

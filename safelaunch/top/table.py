@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from safelaunch import redaction
-from safelaunch.printable import Line, line, named
+from safelaunch.printable import Line, line, named, visible
 from safelaunch.sizes import plural
 from safelaunch.top.cells import fitted, width
 from safelaunch.top.picture import SORTS, Notice, Picture, Row
@@ -39,7 +39,7 @@ class Column:
 @functools.lru_cache(maxsize=8192)
 def shown(text: str) -> str:
     """What a program says of itself, such as the name of a phase, without the secrets in it."""
-    return redaction.text(text[:REDACTED])
+    return redaction.text(visible(text[:REDACTED]))
 
 
 def _step(row: Row) -> str:
