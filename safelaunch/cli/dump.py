@@ -52,6 +52,7 @@ exit codes: 0 it was looked at; 2 misuse, no rank was found on this node, or loo
 
 FOLDER = "dumps"
 AT_WORK = "SL502"  # the ranks make progress
+STRANGERS = 4  # that are named
 
 
 def run(argv: list[str]) -> int:
@@ -116,27 +117,27 @@ def _found(target: str, notes: list[str]) -> tuple[Group, str, str]:
     if target.isascii() and target.isdecimal() and not os.path.exists(target):
         return attach.choose(target), f"dump-{target}-{time.strftime('%Y%m%d-%H%M%S')}", ""
     folders = running(target, os.environ)
-    strangers: list[str] = []
-    for group in ranks.groups(ranks.look()):
-        below = [(one, folder) for one in group.ranks for folder in folders if _is_below(one, folder)]
-        mine = [(one, folder) for one, folder in below if _may_be_ours(one, folder)]
-        strangers += [_stranger(one) for one, folder in below if (one, folder) not in mine]
-        if mine:
-            folder = mine[0][1]
-            own = os.stat(folder).st_uid == os.geteuid()  # else somebody else can lead what we write elsewhere
-            place = _free(folder) if own else f"dump-{name_of(folders)}-{time.strftime('%Y%m%d-%H%M%S')}"
-            notes += strangers
-            return dataclasses.replace(group, ranks=tuple(one for one, _ in mine)), place, folder
+    groups = ranks.groups(ranks.look())
+    below = [(group, one, folder) for group in groups for one in group.ranks for folder in _above(one, folders)]
+    mine = [(group, one, folder) for group, one, folder in below if _may_be_ours(one, folder)]
+    strangers = [_stranger(one) for group, one, folder in below if not _may_be_ours(one, folder)]
+    if mine:
+        group, _, folder = mine[0]
+        own = os.stat(folder).st_uid == os.geteuid()  # else somebody else can lead what we write elsewhere
+        place = _free(folder) if own else f"dump-{name_of(folders)}-{time.strftime('%Y%m%d-%H%M%S')}"
+        notes += strangers[:STRANGERS]
+        return dataclasses.replace(group, ranks=tuple(one for of, one, _ in mine if of is group)), place, folder
     hosts = sorted({host for folder in folders for host in _hosts(folder)})
     where = f"run it on {host_names(hosts)}" if hosts else "ask again once its ranks are there"
     remedy = f"{where}, inside the container of the job if there is one; or name the pid of a rank"
     summary = f"no rank of {named(name_of(folders))} is seen on this node"
-    raise SafelaunchError("SL001", summary, remedy, because=tuple(strangers[:4]), exit_code=codes.EXIT_USAGE)
+    raise SafelaunchError("SL001", summary, remedy, because=tuple(strangers[:STRANGERS]), exit_code=codes.EXIT_USAGE)
 
 
-def _is_below(one: ranks.RankProcess, folder: str) -> bool:
-    """Whether a process says that it is a rank of the run in this folder."""
-    return os.path.realpath(one.text("SAFELAUNCH_RANK_DIR")).startswith(os.path.realpath(folder) + os.sep)
+def _above(one: ranks.RankProcess, folders: Sequence[str]) -> list[str]:
+    """Of these folders of runs, that of the run of which a process says that it is a rank."""
+    own = os.path.realpath(one.text("SAFELAUNCH_RANK_DIR"))
+    return [folder for folder in folders if own.startswith(os.path.realpath(folder) + os.sep)]
 
 
 def _may_be_ours(one: ranks.RankProcess, folder: str) -> bool:
@@ -146,9 +147,7 @@ def _may_be_ours(one: ranks.RankProcess, folder: str) -> bool:
 
 
 def _stranger(one: ranks.RankProcess) -> str:
-    return (
-        f"pid {one.seen.pid} says that it is rank {one.rank} of this run, and is another user's: it was not looked at"
-    )
+    return f"pid {one.seen.pid} says that it is rank {one.rank} of this run, and is another user's: it is left out"
 
 
 def _hosts(folder: str) -> list[str]:
