@@ -13,7 +13,7 @@ from safelaunch.model import Exit, WorkerGroup, WorkerProcess
 from safelaunch.top.picture import Level, Notice
 from safelaunch.top.tail import Event
 
-KEPT = 4096  # events, and what is said of them
+KEPT = 4096  # sentences
 OURS: Mapping[str, Any] = {"workers": [], "exit": None}  # what the event of a group, or of a worker, does not tell
 
 
@@ -84,16 +84,17 @@ class Attempts:
             self._made = replace(self._group, workers=tuple(workers))
         return self._made
 
-    def take(self, event: Event) -> None:
-        """One event more. One that is none of ours, or not of its shape, changes nothing."""
+    def take(self, event: Event) -> bool:
+        """One event more; returns whether it was one. One that is none of ours, not of its shape, or of a process that
+        is none of the attempt's, changes nothing."""
         if event.name not in TAKEN:
-            return
+            return False
         shape, handle = TAKEN[event.name]
         try:
-            said = checked(shape, {**event.fields, **OURS, "owner": self._owner})
+            handle(self, event.time, checked(shape, {**event.fields, **OURS, "owner": self._owner}))
         except ShapeError:
-            return
-        handle(self, event.time, said)
+            return False
+        return True
 
     def _say(self, at: float, level: Level, text: str) -> None:
         self.notices.append(Notice(at, level, text))
@@ -109,14 +110,14 @@ class Attempts:
 
     def _on_worker(self, at: float, worker: WorkerProcess) -> None:  # noqa: ARG002
         if self._group is None or (len(self._workers) >= MOST_LOCAL and worker.rank not in self._workers):
-            return
+            raise ShapeError("no attempt has begun, or it has more ranks than a node can have")
         self._workers[worker.rank] = worker
         self._ranks.setdefault(worker.pid, worker.rank)
         self._made = None
 
     def _on_exit(self, at: float, ended: _Ended) -> None:
         if ended.pid not in self._ranks or ended.pid in self._exits:
-            return
+            raise ShapeError("it is no rank, or has ended already")
         self._exits[ended.pid] = Exit(ended.code, ended.t)
         self._made = None
         if ended.code:

@@ -5,6 +5,7 @@ Whoever started the run may have written anything there: each value is looked at
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import json
 import os
@@ -15,15 +16,19 @@ from typing import Any
 
 from safelaunch import procfs, regular
 from safelaunch.codec import ShapeError, checked
+from safelaunch.evidence.ranks import MOST_LOCAL
 from safelaunch.model import Verdict, WorkerGroup
 from safelaunch.report.verdict import headline
 from safelaunch.top import written
-from safelaunch.top.attempts import KEPT, TAKEN, Attempts
+from safelaunch.top.attempts import Attempts
 from safelaunch.top.picture import Level, Notice
 from safelaunch.top.tail import Event, Tail, number
 from safelaunch.top.written import MOST, Result
 
 GONE_S = 10.0  # between the last event of a run and its result: far more than it takes
+LASTING = ("group", "worker", "exit")  # events without which a replay has no ranks
+# How many are kept of those, and of others: after three days there are as many lines of progress, one a minute.
+KEPT = {True: 4 * MOST_LOCAL, False: 4096}
 INCIDENTS = 64  # the latest, of a run of many
 LEVELS: Mapping[str, Level] = {"slow": "warning", "none": "note"}  # by the kind of a verdict; others are errors
 
@@ -58,6 +63,7 @@ class Folder:
         self.owner = os.stat(path).st_uid
         self.start: dict[str, Any] = {}
         self.events: list[Event] = []
+        self._count: collections.Counter[bool] = collections.Counter()
         self.attempts = self.no_attempts()
         self.told: dict[str, Told] = {}
         self.result: Result | None = None
@@ -170,10 +176,12 @@ class Folder:
     def _read_events(self) -> None:
         for tail in self._tails:
             for event in tail.new(self.owner):
-                if event.name in TAKEN:
+                if self.attempts.take(event):
                     self.events.append(event)
-                    self.attempts.take(event)
-        del self.events[:-KEPT]
+                    self._count[event.name in LASTING] += 1
+        if any(self._count[kind] > most for kind, most in KEPT.items()):
+            self.events = latest(self.events)
+            self._count = collections.Counter(event.name in LASTING for event in self.events)
 
     def _read_incidents(self) -> None:
         names = [name for name in os.listdir(self.path) if name.startswith("incident-") and name[9:].isdecimal()]
@@ -212,6 +220,18 @@ class Folder:
             self._stamps.pop(name, None)  # it may be in the middle of being written
             return None
         return said if isinstance(said, dict) else None
+
+
+def latest(events: list[Event]) -> list[Event]:
+    """The latest events, as many of each kind as are kept."""
+    left = dict(KEPT)
+    kept = []
+    for event in reversed(events):
+        kind = event.name in LASTING
+        if left[kind] > 0:
+            kept.append(event)
+        left[kind] -= 1
+    return kept[::-1]
 
 
 def gpu_of(place: Mapping[str, Any]) -> str:
