@@ -16,6 +16,7 @@ CHUNK = 4 << 20  # bytes that are read at once: of a large job's beginning
 LONGEST = 16 << 20  # bytes of a line
 # Of a file: a line of progress each minute comes to 64 MiB after 270 days, and twenty times that as Python's objects.
 MOST, MOST_LINES = 64 << 20, 1 << 19
+DEEPEST = 64  # values in values
 
 
 @dataclass(frozen=True)
@@ -91,8 +92,24 @@ def events(lines: Iterable[bytes]) -> Iterator[Event]:
     for one in lines:
         with contextlib.suppress(ValueError, RecursionError):
             said = json.loads(one)
-            if isinstance(said, dict) and (at := number(said.get("time"))) is not None:
+            deep = one.count(b"[") + one.count(b"{") > DEEPEST and is_deep(said)
+            if isinstance(said, dict) and not deep and (at := number(said.get("time"))) is not None:
                 yield Event(str(said.get("event")), at, said)
+
+
+def is_deep(document: object) -> bool:
+    """Whether values lie in each other deeper than any of ours do: what could just be read may be too deep to print."""
+    level = [document]
+    for _ in range(DEEPEST):
+        level = [
+            item
+            for one in level
+            if isinstance(one, (dict, list))
+            for item in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def number(value: object) -> float | None:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from safelaunch import regular
 from safelaunch.codec import ShapeError, checked
+from safelaunch.top.tail import is_deep
 
 MOST = 16 << 20  # bytes of a document
 
@@ -110,7 +111,9 @@ def document(path: str, owner: int | None = None) -> tuple[dict[str, Any] | None
         return None, f"cannot be read: {error.strerror}"
     except (ValueError, RecursionError):
         return None, "cannot be read: it is no JSON"
-    return (found, "") if isinstance(found, dict) else (None, "cannot be read: it is no JSON object")
+    if not isinstance(found, dict) or is_deep(found):
+        return None, "cannot be read: it is no JSON object of ours"
+    return found, ""
 
 
 def fitting(cls: type[T], said: Mapping[str, Any]) -> tuple[T, dict[str, str]]:

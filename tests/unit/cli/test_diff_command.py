@@ -119,6 +119,18 @@ def test_a_run_json_of_another_shape_is_told(
     assert notes[0].startswith(f"note: {tmp_path}/a/run.json: {next(iter(changes))}")
 
 
+def test_what_is_as_deep_as_can_be_read_does_not_break_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    second = run_dir(tmp_path / "b")
+    first = run_dir(tmp_path / "a")
+    for n in range(900, 1000):
+        (tmp_path / "a" / "run.json").write_text(
+            f'{{"settings": {{"options": {{"a": {{"value": {"[" * n}{"]" * n}}}}}}}}}'
+        )
+        with pytest.raises(SafelaunchError, match=r"run\.json cannot be read"):
+            diff.run([first, second])
+    capsys.readouterr()
+
+
 def test_what_cannot_be_read_is_not_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folders = [run_dir(tmp_path / name, result={"exit_code": 0}) for name in "ab"]
     for name in ("env.txt", "result.json", "agent.jsonl"):

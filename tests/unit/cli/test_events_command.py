@@ -62,3 +62,19 @@ def test_a_file_without_end_is_read_in_part_and_told(tmp_path: Path, capsys: pyt
 
     assert (code, len(rows)) == (2, 1)
     assert notes == [f"note: {folder}: events.jsonl: only its first 64 MiB were read, of 1 TiB"]
+
+
+@pytest.mark.parametrize("option", [(), ("--json",)])
+def test_what_is_as_deep_as_can_be_read_does_not_break_it(
+    option: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = run_dir(tmp_path / "r1")
+    deep = [f'{{"event": "start", "time": 0, "x": {"[" * n}{"]" * n}}}\n' for n in range(1, 1200)]
+    with (tmp_path / "r1" / "events.jsonl").open("a") as file:
+        file.writelines(deep)
+
+    code, rows, _ = told(capsys, folder, *option)
+
+    assert code == 0
+    assert len(rows) > 1
+    assert "rank 1 sleeps" in rows[-1]

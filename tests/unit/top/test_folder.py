@@ -244,7 +244,7 @@ def test_lines_without_end_are_read_in_part_and_told(tmp_path: Path, monkeypatch
         ('{"exit_code": "1", "elapsed_s": 5}', "exit_code: expected a whole number, got '1'"),
         ('{"exit_code": null}', "has no exit code"),
         ('{"exit_c', "cannot be read: it is no JSON"),
-        ("[0]", "cannot be read: it is no JSON object"),
+        ("[0]", "cannot be read: it is no JSON object of ours"),
     ],
 )
 def test_how_it_ended_is_not_guessed(document: str, why: str, tmp_path: Path) -> None:
