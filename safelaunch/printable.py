@@ -13,6 +13,7 @@ import shlex
 WIDTH = 300  # characters of one text within a line: a message may be endless
 PLACE_WIDTH = 4096 + 3 * WIDTH  # a path is of use only where it is whole (PATH_MAX of Linux)
 TAB = "    "
+NAME = re.compile(r"\w[\w.@:-]{0,254}")  # of a run, a host, a variable
 # SGR, the sequences that change colours and nothing else (ECMA-48, 8.3.117).
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 # Printable for Python, and yet not seen (Default_Ignorable_Code_Point in Unicode's DerivedCoreProperties).
@@ -63,6 +64,12 @@ def quoted(value: str) -> Line:
         return Line(shlex.quote(value))
     inner = "".join(_in_shell(c) for c in value)
     return Line(f"$'{inner}'")
+
+
+def named(value: str) -> Line:
+    """A name that others gave, where a line of ours could stand: in quotes, unless it holds only what names are made
+    of. Nobody takes `'error[SL303]: ...'` for a line of safelaunch."""
+    return Line(value) if NAME.fullmatch(value) else quoted(_shortened(visible(value), WIDTH))
 
 
 def _in_shell(c: str) -> str:

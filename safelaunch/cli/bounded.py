@@ -107,8 +107,9 @@ def over_limit(what: str) -> SafelaunchError:
     """To look at a job took more time or memory than it may.
 
     `safelaunch attach` and `safelaunch dump` work in a process of their own, with 2 GiB of memory and two minutes
-    beside `--wait`. A process that is looked at may make it take more: it shows stacks and records without end, or lies
-    on a file system that does not answer. Nothing of it was changed, and what had been written of the evidence stays.
+    beside `--wait`; `safelaunch top --plain` likewise, with one minute. A process that is looked at may make it take
+    more: it shows stacks and records without end, or lies on a file system that does not answer. Nothing of it was
+    changed, and what had been written of the evidence stays.
 
     What to do: look at the ranks one by one (`py-spy dump --pid PID`), and at the file systems that they use.
     """

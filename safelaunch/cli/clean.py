@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from safelaunch import procfs
+from safelaunch import procfs, regular
 from safelaunch.cli import output, running
 from safelaunch.launch import scratch
 from safelaunch.model import Job
@@ -19,13 +19,15 @@ from safelaunch.preflight.machine.holdings import Holdings, holdings
 from safelaunch.preflight.machine.host import Host
 from safelaunch.preflight.machine.processes import Process
 from safelaunch.preflight.node.leftovers import Leftover, leftovers, orphaned_ranks
-from safelaunch.printable import Line, line
+from safelaunch.printable import Line, line, named
+from safelaunch.settings.commandline import misuse
 from safelaunch.sizes import plural, size
 
 PATIENCE_S = 5.0  # between SIGTERM and SIGKILL, as a run's own guard has it
 KILLED_S = 2.0  # after SIGKILL only a process in the kernel's uninterruptible sleep is still there
 SHOWN_BYTES = 1 << 20  # of a file in /dev/shm
 EXIT_LEFT = 1
+UNSEEN = 8  # that are named
 
 USAGE = """\
 usage: safelaunch clean [--yes] [--detached] [RUN...]
@@ -46,17 +48,19 @@ exit codes: 0 nothing is left; 1 something is; 2 misuse
 
 
 def run(argv: list[str]) -> int:
-    """Show, ask, end; returns the exit code."""
+    """Show, ask, end; returns the exit code.
+
+    Raises:
+        SafelaunchError: SL001, where a RUN is none.
+    """
     arguments = parser().parse_args(argv)
     if arguments.help:
         output.show_text(USAGE)
         return 0
     host = Host(Job(nproc=1))
-    found = [
-        one
-        for one in leftovers(host)
-        if not arguments.runs or os.path.realpath(one.run_dir) in _run_dirs(arguments.runs)
-    ]
+    found = list(leftovers(host))
+    if arguments.runs:
+        found = _of_runs(arguments.runs, found)
     left = [one for one in found if arguments.detached or not one.on_purpose]
     folders = [] if arguments.runs else list(scratch.abandoned())
     orphans = [] if arguments.runs else list(orphaned_ranks(host))
@@ -66,7 +70,7 @@ def run(argv: list[str]) -> int:
     if not arguments.runs:
         output.show(_files_shown())
     if not left and not folders:
-        output.show([line("nothing is left of earlier runs")])
+        output.show(_nothing(arguments.runs, list(_unseen(host))))
         return 0
     if not arguments.yes and not _agreed(left, folders):
         return EXIT_LEFT
@@ -118,9 +122,64 @@ def _files_shown() -> Iterator[Line]:
         yield from (line(f"  {name} ({size(count)}, {processes.duration(age_s)} old)") for name, count, age_s in files)
 
 
-def _run_dirs(names: Sequence[str]) -> set[str]:
-    """The run directories that are named: by their paths, or below those of this directory."""
-    return {os.path.realpath(place) for name in names for place in running.places(name, os.environ)}
+def _of_runs(names: Sequence[str], found: Sequence[Leftover]) -> list[Leftover]:
+    """What was left of the runs that are named: by their paths, or below those of this directory. Of one whose folder
+    is gone, processes may be left all the same.
+
+    Raises:
+        SafelaunchError: SL001, where a name is none of a run.
+    """
+    chosen: list[Leftover] = []
+    for name in names:
+        places = [os.path.realpath(place) for place in running.places(name, os.environ)]
+        left = [one for one in found if os.path.realpath(one.run_dir) in places or _job(one.run_dir) in places]
+        if not left and not any(map(_is_run, places)):
+            remedy = "name a run directory; without one, what any run has left is shown"
+            raise misuse(f"there is no run {name}, and no process of one", remedy)
+        chosen += [one for one in left if one not in chosen]
+    return chosen
+
+
+def _is_run(place: str) -> bool:
+    """Whether a folder is that of a run, on one node or several, and not the one in which all runs are."""
+    try:
+        return any(place in (folder, _job(folder)) for folder in running.folders(place))
+    except OSError as error:
+        raise running.unreadable(place, error) from error
+
+
+def _job(run_dir: str) -> str:
+    """The folder of a job of several nodes, of which this is the folder of one; "" where it is none. Above that of a
+    job on one node are those of other runs."""
+    above = os.path.dirname(os.path.realpath(run_dir))
+    started = regular.document(os.path.join(run_dir, "run.json"))
+    return above if started.get("run_id") == os.path.basename(above) else ""
+
+
+def _unseen(host: Host) -> Iterator[Process]:
+    """Processes of this user that do not say whether they are of a run: the kernel shows the environment of one that
+    must not be dumped to root alone."""
+    for pid in host.pids():
+        process = host.process(pid)
+        if process is None or process.uid != host.uid or pid == os.getpid():
+            continue
+        try:
+            host.root.read(f"/proc/{pid}/environ", 1)
+        except PermissionError:
+            yield process
+        except OSError:
+            continue
+
+
+def _nothing(runs: Sequence[str], unseen: Sequence[Process]) -> Iterator[Line]:
+    of = ", ".join(map(named, runs)) or "earlier runs"
+    if not unseen:
+        yield line(f"nothing is left of {of}")
+        return
+    yield line(f"nothing is left of {of}, as far as can be seen: these do not show what started them (root may look):")
+    yield from (line(f"  {process}", width=400) for process in unseen[:UNSEEN])
+    if len(unseen) > UNSEEN:
+        yield line(f"  and {len(unseen) - UNSEEN} more")
 
 
 def _row(process: Process, held: dict[int, Holdings]) -> Line:

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from safelaunch import codes, regular
+from safelaunch import codes
 from safelaunch.cli import attach, bounded, output
 from safelaunch.cli.running import name_of, running
 from safelaunch.cli.trace import ranks_of, seconds
@@ -17,8 +17,9 @@ from safelaunch.codec import to_json
 from safelaunch.diagnosis import now
 from safelaunch.evidence import case, ranks
 from safelaunch.evidence.ranks import Group
-from safelaunch.model import SCHEMA_VERSION, Case, Verdict
-from safelaunch.printable import line, lines
+from safelaunch.model import SCHEMA_VERSION, Case, SafelaunchError, Verdict
+from safelaunch.model.hosts import host_name, host_names
+from safelaunch.printable import line, lines, named
 from safelaunch.redaction import text as without_secrets
 from safelaunch.report import verdict as terminal
 from safelaunch.report.page.subject import names
@@ -26,6 +27,8 @@ from safelaunch.report.palette import Palette, for_stream
 from safelaunch.run import pages
 from safelaunch.run.judge import judged
 from safelaunch.settings.commandline import Parser, misuse
+from safelaunch.top import written
+from safelaunch.top.written import Started
 
 USAGE = """\
 usage: safelaunch dump [--ranks LIST] [--wait DURATION] [--output DIR] [--json] [--color WHEN] [RUN|PID]
@@ -49,7 +52,7 @@ exit codes: 0 it was looked at; 2 misuse, no rank was found on this node, or loo
 
 FOLDER = "dumps"
 AT_WORK = "SL502"  # the ranks make progress
-MOST = 16 << 20
+STRANGERS = 4  # that are named
 
 
 def run(argv: list[str]) -> int:
@@ -86,8 +89,8 @@ def parser() -> Parser:
 
 def _look(arguments: argparse.Namespace, chosen: tuple[int, ...] | None, wait: float) -> int:
     """Look at the ranks, and tell; returns the exit code."""
-    group, folder, run_dir = _found(arguments.target)
     notes: list[str] = []
+    group, folder, run_dir = _found(arguments.target, notes)
     if chosen is not None:
         group, away = _only(group, chosen)
         notes += [f"{names(away)}: not on this node"] if away else []
@@ -109,36 +112,49 @@ def _look(arguments: argparse.Namespace, chosen: tuple[int, ...] | None, wait: f
     return codes.EXIT_OK
 
 
-def _found(target: str) -> tuple[Group, str, str]:
+def _found(target: str, notes: list[str]) -> tuple[Group, str, str]:
     """The ranks that are meant, where their evidence goes, and the run directory, "" where it is no run of ours."""
     if target.isascii() and target.isdecimal() and not os.path.exists(target):
         return attach.choose(target), f"dump-{target}-{time.strftime('%Y%m%d-%H%M%S')}", ""
     folders = running(target, os.environ)
-    for group in ranks.groups(ranks.look()):
-        mine = [(one, folder) for one in group.ranks for folder in folders if _is_below(one, folder)]
-        if mine:
-            folder = mine[0][1]
-            own = os.stat(folder).st_uid == os.geteuid()  # else somebody else can lead what we write elsewhere
-            place = _free(folder) if own else f"dump-{name_of(folders)}-{time.strftime('%Y%m%d-%H%M%S')}"
-            return dataclasses.replace(group, ranks=tuple(one for one, _ in mine)), place, folder
+    groups = ranks.groups(ranks.look())
+    below = [(group, one, folder) for group in groups for one in group.ranks for folder in _above(one, folders)]
+    mine = [(group, one, folder) for group, one, folder in below if _may_be_ours(one, folder)]
+    strangers = [_stranger(one) for group, one, folder in below if not _may_be_ours(one, folder)]
+    if mine:
+        group, _, folder = mine[0]
+        own = os.stat(folder).st_uid == os.geteuid()  # else somebody else can lead what we write elsewhere
+        place = _free(folder) if own else f"dump-{name_of(folders)}-{time.strftime('%Y%m%d-%H%M%S')}"
+        notes += strangers[:STRANGERS]
+        return dataclasses.replace(group, ranks=tuple(one for of, one, _ in mine if of is group)), place, folder
     hosts = sorted({host for folder in folders for host in _hosts(folder)})
-    where = f"run it on {', '.join(hosts)}" if hosts else "ask again once its ranks are there"
+    where = f"run it on {host_names(hosts)}" if hosts else "ask again once its ranks are there"
     remedy = f"{where}, inside the container of the job if there is one; or name the pid of a rank"
-    raise misuse(f"no rank of {name_of(folders)} is seen on this node", remedy)
+    summary = f"no rank of {named(name_of(folders))} is seen on this node"
+    raise SafelaunchError("SL001", summary, remedy, because=tuple(strangers[:STRANGERS]), exit_code=codes.EXIT_USAGE)
 
 
-def _is_below(one: ranks.RankProcess, folder: str) -> bool:
-    """Whether a rank is of the run in this folder."""
-    return os.path.realpath(one.text("SAFELAUNCH_RANK_DIR")).startswith(os.path.realpath(folder) + os.sep)
+def _above(one: ranks.RankProcess, folders: Sequence[str]) -> list[str]:
+    """Of these folders of runs, that of the run of which a process says that it is a rank."""
+    own = os.path.realpath(one.text("SAFELAUNCH_RANK_DIR"))
+    return [folder for folder in folders if own.startswith(os.path.realpath(folder) + os.sep)]
+
+
+def _may_be_ours(one: ranks.RankProcess, folder: str) -> bool:
+    """Whether that is to be believed: any user's process may say so. A file system may give root's folders, or all of
+    them, to another user than the one who runs the job (root_squash of NFS, CIFS)."""
+    return one.owner() in (0, os.geteuid(), os.stat(folder).st_uid)
+
+
+def _stranger(one: ranks.RankProcess) -> str:
+    return f"pid {one.seen.pid} says that it is rank {one.rank} of this run, and is another user's: it is left out"
 
 
 def _hosts(folder: str) -> list[str]:
-    """Where the ranks of a run are, as it has written it down."""
-    try:
-        attempts = regular.document(os.path.join(folder, "run.json"), MOST)["mapping"]
-        return [str(rank["host"]) for rank in attempts[-1]["ranks"]]
-    except (KeyError, TypeError, IndexError):
-        return []
+    """Where the ranks of a run are, as it has written it down: in advice, that is."""
+    said, _ = written.document(os.path.join(folder, "run.json"))
+    mapping = written.fitting(Started, said or {})[0].mapping
+    return [name for place in (mapping[-1].ranks if mapping else ()) if (name := host_name(place.host))]
 
 
 def _free(folder: str) -> str:
@@ -164,20 +180,30 @@ def _said(verdict: Verdict, facts: Case) -> Verdict:
     """The verdict, and in the place of one that says that all is well, what the ranks do."""
     if verdict.code != AT_WORK:
         return verdict
-    found = tuple(now.lines(facts))
+    found = tuple(_lines(facts))
     remedy = "`safelaunch trace` shows what its steps are spent with"
     return dataclasses.replace(
-        verdict, summary=now.headline(facts), because=found if len(found) > 1 else (), remedy=remedy
+        verdict, summary=_headline(facts), because=found if len(found) > 1 else (), remedy=remedy
     )
+
+
+def _headline(facts: Case) -> str:
+    """What most ranks do. A phase may be called by what a program was given, its keys among it."""
+    return without_secrets(now.headline(facts))
+
+
+def _lines(facts: Case) -> list[str]:
+    return list(map(without_secrets, now.lines(facts)))
 
 
 def _tell_json(facts: Case, verdict: Verdict, notes: Sequence[str], folder: str) -> None:
     output.show_json(
         {
             "schema_version": SCHEMA_VERSION,
-            "headline": now.headline(facts),
+            "headline": _headline(facts),
             "ranks": [
-                {"rank": one.rank, "pid": one.pid, "step": one.step, "does": now.activity(one)} for one in facts.ranks
+                {"rank": one.rank, "pid": one.pid, "step": one.step, "does": without_secrets(now.activity(one))}
+                for one in facts.ranks
             ],
             "notes": list(notes),
             "verdict": to_json(terminal.without_secrets(verdict)),
@@ -188,8 +214,8 @@ def _tell_json(facts: Case, verdict: Verdict, notes: Sequence[str], folder: str)
 
 def _tell(facts: Case, verdict: Verdict, notes: Sequence[str], folder: str, palette: Palette) -> None:
     found = [line(palette.paint("dim", "note"), ": ", note) for note in notes]
-    does = now.lines(facts)
-    found.append(line(palette.paint("strong", now.headline(facts))))
+    does = _lines(facts)
+    found.append(line(palette.paint("strong", _headline(facts))))
     if len(does) > 1:
         found += [line("  ", one) for one in does]
     if verdict.code == AT_WORK:
@@ -197,5 +223,6 @@ def _tell(facts: Case, verdict: Verdict, notes: Sequence[str], folder: str, pale
             found.append(line("evidence: ", folder, width=4096))
             found.append(line("page: ", os.path.join(folder, pages.NAME), width=4096))
     else:
-        found += terminal.lines(dataclasses.replace(verdict, detected_after_s=None), folder, palette=palette)
+        shown = terminal.without_secrets(dataclasses.replace(verdict, detected_after_s=None))
+        found += terminal.lines(shown, folder, palette=palette)
     output.show(found)

@@ -1,19 +1,21 @@
-"""`safelaunch events [RUN]`: what has happened in a run, and what happens."""
+"""`safelaunch events [RUN]`: what has happened in a run, and what happens. Exits with 2 where not all could be read."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator, Sequence
 
 from safelaunch.cli import output, running
-from safelaunch.printable import Line, line, whole
+from safelaunch.printable import PLACE_WIDTH, Line, line, whole
 from safelaunch.run.events import NAME
-from safelaunch.top.folder import Event, Tail
+from safelaunch.top.tail import Event, Tail
 
 EVERY_S = 0.5
+EXIT_UNREAD = 2
 
 
 def run(argv: list[str]) -> int:
@@ -25,12 +27,16 @@ def run(argv: list[str]) -> int:
     arguments = parser().parse_args(argv)
     find = running.named if arguments.run else running.running
     nodes = [_Node(folder) for folder in find(arguments.run, os.environ)]
+    told: set[str] = set()
     while True:
         over = all(node.over for node in nodes)  # before the look: nothing may come in between
         events = sorted((event for node in nodes for event in node.new()), key=lambda event: event.time)
         output.show(whole(json.dumps(event.fields)) if arguments.json else _row(event) for event in events)
+        faults = [node.fault for node in nodes if node.fault]
+        output.show((line("note: ", one, width=PLACE_WIDTH) for one in faults if one not in told), sys.stderr)
+        told.update(faults)
         if over or not arguments.follow:
-            return 0
+            return EXIT_UNREAD if faults else 0
         time.sleep(EVERY_S)
 
 
@@ -49,6 +55,14 @@ class _Node:
     def __init__(self, folder: str) -> None:
         self._folder, self._owner = folder, os.stat(folder).st_uid
         self._tail = Tail(os.path.join(folder, NAME))
+
+    @property
+    def fault(self) -> str:
+        """Why not all of them are known; empty where they are."""
+        if self._tail.fault:
+            return f"{self._folder}: {self._tail.fault}"
+        absent = self.over and not os.path.lexists(os.path.join(self._folder, NAME))
+        return f"{self._folder}: there is no {NAME}" if absent else ""
 
     @property
     def over(self) -> bool:

@@ -10,12 +10,13 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from safelaunch import codes
-from safelaunch.cli import output, running
+from safelaunch.cli import bounded, output, running
 from safelaunch.launch import run_dir
-from safelaunch.printable import Line, line, whole
+from safelaunch.model import SafelaunchError
+from safelaunch.printable import Line, line, quoted, whole
 from safelaunch.report.palette import Palette, for_stream
 from safelaunch.settings.commandline import Parser, misuse
 from safelaunch.sizes import plural
@@ -54,6 +55,8 @@ exit codes: 0 shown; 2 misuse, or there is no such run
 
 LEAST_S, MOST_S = 0.2, 3600.0
 LOOK_S, PART_S = 2.0, 0.5
+LIMIT_S, ROOM = 60.0, 2 << 30  # of a table: what a run may keep in its folder takes seconds to read, and a GiB at most
+RUN = re.compile(r"\w[\w.-]*")  # what a name of a run is made of
 TEXTUAL = (8, 2)  # with the themes that use the terminal's own colours, as pyproject.toml has it
 
 
@@ -67,13 +70,11 @@ def run(argv: list[str]) -> int:
     screen = not arguments.plain and _is_terminal(os.environ)
     if screen and (lacking := _lacking()):
         raise misuse(f"the full screen needs {lacking}", "pip install 'safelaunch[top]', or say --plain")
-    job = Job([_folder(one) for one in chosen(arguments.run, os.environ)])
-    job.poll()
     if screen:
-        _show(job, every_s, arguments.sort)
-    else:
-        _print(_picture(job, every_s or LOOK_S), arguments)
-    return codes.EXIT_OK
+        _show(_job(arguments), every_s, arguments.sort)
+        return codes.EXIT_OK
+    seconds = every_s or LOOK_S
+    return bounded.run(lambda: _print(_picture(_job(arguments), seconds), arguments), seconds + LIMIT_S, ROOM)
 
 
 def parser() -> Parser:
@@ -106,16 +107,27 @@ def chosen(name: str | None, environ: Mapping[str, str]) -> list[str]:
     except OSError:
         names = []
     newest = sorted(names, key=_changed, reverse=True)
-    over = ""
+    over: list[str] = []
     for place in newest:
         found = _below(place)
         if any(_runs(folder) for folder in found):
             return found
-        over = over or (os.path.basename(place) if found else "")
+        over += [place] * bool(found)
     closed = sum(not os.access(place, os.R_OK | os.X_OK) for place in names)
     others = f", as far as it may be read: {plural(closed, 'folder')} may not" if closed else ""
-    last = f"`safelaunch top {over}` replays the last one" if over else "name a run directory"
-    raise misuse(f"no run goes on below {base}{others}", last)
+    raise _none_goes_on(f"no run goes on below {base}{others}", over)
+
+
+def _none_goes_on(summary: str, over: Sequence[str]) -> SafelaunchError:
+    """The error where all runs have ended, the latest first. Advice is pasted: a run whose name is no plain one, which
+    anybody may have given it, is not named there."""
+    if not over:
+        return misuse(summary, "name a run directory")
+    name = os.path.basename(over[0])
+    if RUN.fullmatch(name):
+        return misuse(summary, f"`safelaunch top {name}` replays the last one")
+    because = (f"the last one is in {quoted(over[0])}",)
+    return SafelaunchError("SL001", summary, "name its directory", because=because, exit_code=codes.EXIT_USAGE)
 
 
 def _changed(place: str) -> float:
@@ -130,6 +142,12 @@ def _below(place: str) -> list[str]:
         return running.folders(place)
     except OSError:  # another user's
         return []
+
+
+def _job(arguments: argparse.Namespace) -> Job:
+    job = Job([_folder(one) for one in chosen(arguments.run, os.environ)])
+    job.poll()
+    return job
 
 
 def _runs(folder: str) -> bool:
@@ -189,11 +207,12 @@ def _picture(job: Job, seconds: float) -> Picture:
     return job.picture()
 
 
-def _print(picture: Picture, arguments: argparse.Namespace) -> None:
+def _print(picture: Picture, arguments: argparse.Namespace) -> int:
     palette = for_stream(sys.stdout, arguments.color)
     room = shutil.get_terminal_size((200, 24)).columns if sys.stdout.isatty() else 200
     shown = table.plain(picture, max(room, 40), arguments.sort, bars(sys.stdout.encoding))
     output.show(_coloured(parts, palette) for parts in shown)
+    return codes.EXIT_OK
 
 
 def _coloured(parts: Iterable[tuple[Line, str]], palette: Palette) -> Line:

@@ -5,37 +5,32 @@ Whoever started the run may have written anything there: each value is looked at
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import json
 import os
-import signal
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from safelaunch import procfs, regular
 from safelaunch.codec import ShapeError, checked
 from safelaunch.evidence.ranks import MOST_LOCAL
-from safelaunch.model import Exit, Verdict, WorkerGroup, WorkerProcess
+from safelaunch.model import Verdict, WorkerGroup
 from safelaunch.report.verdict import headline
+from safelaunch.top import written
+from safelaunch.top.attempts import Attempts
 from safelaunch.top.picture import Level, Notice
+from safelaunch.top.tail import Event, Tail, number
+from safelaunch.top.written import MOST, Result
 
-CHUNK = 4 << 20  # bytes of agent.jsonl that are read at once: of a large job's beginning
-MOST = 16 << 20  # of a document
-KEPT = 4096  # events, and what is said of them
 GONE_S = 10.0  # between the last event of a run and its result: far more than it takes
+LASTING = ("group", "worker", "exit")  # events without which a replay has no ranks
+# How many are kept of those, and of others: after three days there are as many lines of progress, one a minute.
+KEPT = {True: 4 * MOST_LOCAL, False: 4096}
 INCIDENTS = 64  # the latest, of a run of many
 LEVELS: Mapping[str, Level] = {"slow": "warning", "none": "note"}  # by the kind of a verdict; others are errors
-
-
-@dataclass(frozen=True)
-class Event:
-    """One line of agent.jsonl. `time` is in seconds since the epoch."""
-
-    name: str
-    time: float
-    fields: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -53,103 +48,6 @@ class Told:
         return Notice(self.time, level, headline(self.verdict))
 
 
-@dataclass
-class Attempts:
-    """What the events so far come to: the worker group of each attempt, and what is to be said of them."""
-
-    groups: list[WorkerGroup] = field(default_factory=list)
-    owner: int | None = None  # whose files the ranks' are; None where they are ours
-    begun: float = 0.0  # when the latest of them began
-    notices: list[Notice] = field(default_factory=list)
-    progress: tuple[int, float] | None = None  # step of the slowest rank, and seconds of each, when they were told last
-
-    def take(self, event: Event) -> None:
-        """One event more. One that is none of ours, or not as it should be, changes nothing."""
-        with contextlib.suppress(ShapeError, KeyError, TypeError, ValueError):
-            handle = getattr(self, f"_on_{event.name}", None)
-            if handle is not None:
-                handle(event)
-
-    def _say(self, event: Event, level: Level, text: str) -> None:
-        self.notices.append(Notice(event.time, level, text))
-        del self.notices[:-KEPT]
-
-    def _on_group(self, event: Event) -> None:
-        group = checked(WorkerGroup, {**event.fields, "workers": []})
-        if self.groups:
-            self._say(event, "note", f"attempt {group.attempt} begins")
-        self.groups.append(group)
-        self.progress = None
-        del self.groups[:-KEPT]
-        self.begun = event.time
-
-    def _on_worker(self, event: Event) -> None:
-        worker = checked(WorkerProcess, {**event.fields, "exit": None, "owner": self.owner})
-        before = self.groups[-1].workers
-        if len(before) < MOST_LOCAL:
-            self.groups[-1] = replace(self.groups[-1], workers=(*before, worker))
-
-    def _on_exit(self, event: Event) -> None:
-        end, pid = checked(Exit, event.fields), event.fields["pid"]
-        workers = tuple(replace(one, exit=end) if one.pid == pid else one for one in self.groups[-1].workers)
-        self.groups[-1] = replace(self.groups[-1], workers=workers)
-        rank = next((one.rank for one in workers if one.pid == pid), None)
-        if end.code and rank is not None:
-            self._say(event, "warning", f"rank {rank} {how(end.code)}")
-
-    def _on_preflight(self, event: Event) -> None:
-        if event.fields.get("refused"):
-            self._say(event, "error", "the preflight has refused this node")
-
-    def _on_verdict(self, event: Event) -> None:
-        self._say(event, "error", f"{event.fields['code']}: {event.fields['summary']}")
-
-    def _on_notice(self, event: Event) -> None:
-        self._say(event, "warning", f"{event.fields['code']}: {event.fields['summary']}")
-
-    def _on_progress(self, event: Event) -> None:
-        step, each = number(event.fields["step"]), number(event.fields["step_s"])
-        if step is not None and each is not None:
-            self.progress = int(step), each
-
-    def _on_signal(self, event: Event) -> None:
-        self._say(event, "warning", f"{event.fields['signal']} has come to safelaunch")
-
-    def _on_degraded(self, event: Event) -> None:
-        self._say(event, "warning", f"SL902: {event.fields['missing']}")
-
-    def _on_cold(self, event: Event) -> None:
-        if event.fields.get("reason"):
-            self._say(event, "note", f"cold start: {event.fields['reason']}")
-
-
-USED = {name.removeprefix("_on_") for name in vars(Attempts) if name.startswith("_on_")}
-
-
-class Tail:
-    """A file of events, as it grows.
-
-    Args:
-        path: of the file.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._offset = 0
-        self._part = b""
-
-    def new(self, owner: int) -> Iterator[Event]:
-        """The events that have come since the last look; none where there is no such file of that user."""
-        with contextlib.suppress(OSError), open(regular.descriptor(self._path, owner), "rb") as file:
-            file.seek(self._offset)
-            while data := file.read(CHUNK):
-                self._offset += len(data)
-                *lines, self._part = (self._part + data).split(b"\n")
-                if len(self._part) > MOST:
-                    self._part = b""  # no line of ours
-                yield from events(lines)
-
-
 class Folder:
     """One folder, as far as it has been read.
 
@@ -165,9 +63,11 @@ class Folder:
         self.owner = os.stat(path).st_uid
         self.start: dict[str, Any] = {}
         self.events: list[Event] = []
+        self._count: collections.Counter[bool] = collections.Counter()
         self.attempts = self.no_attempts()
         self.told: dict[str, Told] = {}
-        self.result: dict[str, Any] | None = None
+        self.result: Result | None = None
+        self._unread = ""  # why result.json does not say how the run has ended
         self._seen_until, self._is_seen = 0.0, False  # whether a process of the run is among those of this machine
         self._tails = [Tail(os.path.join(path, name)) for name in ("agent.jsonl", "events.jsonl")]
         self._stamps: dict[str, tuple[int, int]] = {}
@@ -200,7 +100,12 @@ class Folder:
     @property
     def group(self) -> WorkerGroup | None:
         """The worker group of the latest attempt."""
-        return self.attempts.groups[-1] if self.attempts.groups else None
+        return self.attempts.group
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What of the folder could not be read, and why."""
+        return tuple(filter(None, [self._unread, *(tail.fault for tail in self._tails)]))
 
     def places(self, attempt: int) -> dict[int, Mapping[str, Any]]:
         """Host and GPU of each rank of an attempt, as documents."""
@@ -212,7 +117,7 @@ class Folder:
 
     def no_attempts(self) -> Attempts:
         """What is known before any event."""
-        return Attempts(owner=None if self.owner == os.geteuid() else self.owner)
+        return Attempts(None if self.owner == os.geteuid() else self.owner)
 
     @property
     def is_here(self) -> bool:
@@ -248,8 +153,8 @@ class Folder:
         self._read_events()
         with contextlib.suppress(OSError):
             self._read_incidents()
-        if self.result is None and self._changed("result.json"):
-            self.result = self._document("result.json")
+        if (self.result is None or self.result.exit_code is None) and self._changed("result.json"):
+            self._read_result()
 
     def _read_start(self) -> None:
         self._changed("run.json")
@@ -258,13 +163,25 @@ class Folder:
             said = json.loads(data)
             self.start = said if isinstance(said, dict) else self.start
 
+    def _read_result(self) -> None:
+        """A run with a result has ended, also where nobody can read how."""
+        said, why = written.document(os.path.join(self.path, "result.json"), self.owner)
+        if said is None and not why:
+            return
+        result, faults = written.fitting(Result, said or {})
+        why = why or faults.get("exit_code", "has no exit code")
+        self._unread = f"result.json: {why}" if result.exit_code is None else ""
+        self.result = result
+
     def _read_events(self) -> None:
         for tail in self._tails:
             for event in tail.new(self.owner):
-                if event.name in USED:
+                if self.attempts.take(event):
                     self.events.append(event)
-                    self.attempts.take(event)
-        del self.events[:-KEPT]
+                    self._count[event.name in LASTING] += 1
+        if any(self._count[kind] > most for kind, most in KEPT.items()):
+            self.events = latest(self.events)
+            self._count = collections.Counter(event.name in LASTING for event in self.events)
 
     def _read_incidents(self) -> None:
         names = [name for name in os.listdir(self.path) if name.startswith("incident-") and name[9:].isdecimal()]
@@ -305,39 +222,22 @@ class Folder:
         return said if isinstance(said, dict) else None
 
 
-def events(lines: list[bytes]) -> Iterator[Event]:
-    """The events of whole lines."""
-    for one in lines:
-        with contextlib.suppress(ValueError, RecursionError):
-            said = json.loads(one)
-            if isinstance(said, dict) and (at := number(said.get("time"))) is not None:
-                yield Event(str(said.get("event")), at, said)
-
-
-def how(code: int) -> str:
-    """How a process has ended: `ended with exit code 1`, `was killed by SIGKILL`."""
-    if code >= 0:
-        return f"ended with exit code {code}"
-    try:
-        return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was killed by signal {-code}"
-
-
-def ended(code: int) -> str:
-    """The same in two words: `exit 1`, `by SIGKILL`."""
-    return f"exit {code}" if code >= 0 else f"by {how(code).rpartition(' ')[2]}"
+def latest(events: list[Event]) -> list[Event]:
+    """The latest events, as many of each kind as are kept."""
+    left = dict(KEPT)
+    kept = []
+    for event in reversed(events):
+        kind = event.name in LASTING
+        if left[kind] > 0:
+            kept.append(event)
+        left[kind] -= 1
+    return kept[::-1]
 
 
 def gpu_of(place: Mapping[str, Any]) -> str:
     """The number of a rank's GPU as the launch has mapped it; empty where it has none."""
     index = place.get("gpu_index")
     return str(index) if isinstance(index, int) else ""
-
-
-def number(value: object) -> float | None:
-    """A number of a document; None where it is none."""
-    return float(value) if isinstance(value, (int, float)) and abs(value) < 1e18 else None
 
 
 def listed(value: object) -> list[Any]:

@@ -7,7 +7,10 @@ import time
 from collections.abc import Sequence
 
 from safelaunch.model import WorkerProcess
-from safelaunch.top.folder import Folder, how, number
+from safelaunch.printable import named
+from safelaunch.sizes import plural
+from safelaunch.top.attempts import how
+from safelaunch.top.folder import Folder
 from safelaunch.top.picture import Mood, Notice, Picture, Row, one_each
 from safelaunch.top.ranks import Ranks, is_there
 
@@ -52,6 +55,7 @@ class Job:
         for folder, ranks in zip(self.folders, self._ranks, strict=True):
             rows += ranks.rows(_host(folder, len(self.folders)), _culprits(folder), now)
         missing = [_named(one, ranks.missing, len(self.folders)) for one, ranks in self._both() if ranks.missing]
+        missing += unread(self.folders)
         return Picture(
             first.run_id,
             first.script,
@@ -74,7 +78,7 @@ class Job:
             checked = any(event.name == "preflight" for event in folder.events)
             return "starts its ranks" if checked else "checks the node"
         asked = ", asked to stop" if os.path.exists(os.path.join(folder.path, "stop")) else ""
-        restarts = len(folder.attempts.groups) - 1
+        restarts = folder.attempts.count - 1
         return f"runs{f' (attempt {folder.group.attempt})' if restarts else ''}{asked}"
 
 
@@ -92,17 +96,26 @@ def result(folders: Sequence[Folder]) -> str:
     """How a run has ended, by the results of its nodes."""
     if all(one.result is None for one in folders):
         return KILLED
-    codes = [number((one.result or {}).get("exit_code")) for one in folders if one.result is not None]
-    worst = max((int(code) for code in codes if code is not None), default=0)
-    stopped = any((one.result or {}).get("preempted") for one in folders)
-    return f"has {how(worst) if worst >= 0 else 'ended'}{', stopped at a step' if stopped else ''}".replace(
-        "has ended with exit code 0", "has ended well"
-    )
+    results = [one.result for one in folders if one.result is not None]
+    codes = [one.exit_code for one in results if one.exit_code is not None]
+    worst = max(codes, default=0)
+    stopped = ", stopped at a step" if any(one.preempted for one in results) else ""
+    if worst:
+        return f"has {how(worst) if worst > 0 else 'ended'}{stopped}"
+    if len(codes) < len(folders):
+        of = f" of {len(folders) - len(codes)} of {plural(len(folders), 'node')}" if len(folders) > 1 else ""
+        return f"has ended{stopped}; how, is not known{of}"
+    return f"has ended well{stopped}"
+
+
+def unread(folders: Sequence[Folder]) -> list[str]:
+    """What of the folders could not be read, and why."""
+    return [_named(folder, fault, len(folders)) for folder in folders for fault in folder.faults]
 
 
 def elapsed(folders: Sequence[Folder]) -> float:
     """Seconds since the run began, or until it ended."""
-    ended = [number((one.result or {}).get("elapsed_s")) for one in folders]
+    ended = [one.result.elapsed_s if one.result is not None else None for one in folders]
     if all(one is not None for one in ended):
         return max(one for one in ended if one is not None)
     if all(one.result is not None or one.is_gone() for one in folders):  # as far as its last event
@@ -126,7 +139,7 @@ def _host(folder: Folder, nodes: int) -> str:
 
 
 def _named(folder: Folder, text: str, nodes: int) -> str:
-    return f"{os.path.basename(folder.path)}: {text}" if nodes > 1 else text
+    return f"node {named(os.path.basename(folder.path))}: {text}" if nodes > 1 else text
 
 
 def _culprits(folder: Folder) -> dict[int, Mood]:

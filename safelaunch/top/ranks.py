@@ -13,10 +13,13 @@ from dataclasses import replace
 from safelaunch import procfs, pulse
 from safelaunch.black_box_reader import Entry, Reader
 from safelaunch.evidence import usage
+from safelaunch.evidence.ranks import MOST_LOCAL
 from safelaunch.model import WorkerGroup, WorkerProcess
+from safelaunch.model.hosts import host_name
 from safelaunch.pulse import Pulse
 from safelaunch.run.arrivals import arrivals
-from safelaunch.top.folder import Folder, ended, gpu_of
+from safelaunch.top.attempts import ended
+from safelaunch.top.folder import Folder, gpu_of
 from safelaunch.top.gpus import Gpus
 from safelaunch.top.picture import Mood, Row
 from safelaunch.top.words import span
@@ -98,6 +101,8 @@ class Ranks:
             return
         calls = {}
         for one in alive:
+            if not 0 <= one.local_rank < MOST_LOCAL:
+                continue
             with contextlib.suppress(struct.error):  # there is no such slot: a run can have anything written down
                 calls[one.rank] = self._read_rank(one, reader, now)
         self._intervals.extend(self._meetings.add(calls))
@@ -149,7 +154,7 @@ class Ranks:
         for one in group.workers:
             place = places.get(one.rank, {})
             gpu = self._gpus.names.get(one.rank, "") or gpu_of(place)
-            row = Row(one.rank, str(place.get("host") or host), gpu, one.pid, late_s=late.get(one.rank))
+            row = Row(one.rank, host_name(str(place.get("host") or host)), gpu, one.pid, late_s=late.get(one.rank))
             cores = used[one.rank].cpu if one.rank in used and one.exit is None else None
             row = replace(row, cores=cores, awaited_s=awaited.get(one.rank), gpu_busy=self._gpus.busy.get(one.rank))
             row = self._paced(self._now(row, one, now), now)

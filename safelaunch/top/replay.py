@@ -9,9 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 from safelaunch import regular
-from safelaunch.top.folder import Attempts, Event, Folder, Told, ended, gpu_of, listed, number
-from safelaunch.top.job import elapsed, notices, result
+from safelaunch.model.hosts import host_name
+from safelaunch.top.attempts import Attempts, ended
+from safelaunch.top.folder import Folder, Told, gpu_of, listed
+from safelaunch.top.job import elapsed, notices, result, unread
 from safelaunch.top.picture import Picture, Row, one_each
+from safelaunch.top.tail import Event, number
 
 NOT_KEPT = (
     "a replay: steps are those of the latest incident, or what the slowest rank had made by a minute; "
@@ -63,7 +66,7 @@ class Replay:
             elapsed(self._folders) if last else max(until - started, 0.0),
             one_each(rows),
             shown,
-            (NOT_KEPT,),
+            (NOT_KEPT, *unread(self._folders)),
             True,
             f"{self.place + 1} of {len(self._times)}",
         )
@@ -75,9 +78,9 @@ class Replay:
         return max(told, key=lambda one: one.time, default=None)
 
     def _rows(self, folder: Folder, attempts: Attempts, until: float) -> list[Row]:
-        if not attempts.groups:
+        group = attempts.group
+        if group is None:
             return []
-        group = attempts.groups[-1]
         places = folder.places(group.attempt)
         since = [one for one in folder.told.values() if attempts.begun <= one.time <= until]
         latest = max(since, key=lambda one: one.time, default=None)
@@ -88,7 +91,7 @@ class Replay:
             place = places.get(one.rank, {})
             host = str(place.get("host") or (os.path.basename(folder.path) if len(self._folders) > 1 else ""))
             doing = "end not known" if until == float("inf") else "runs"
-            row = Row(one.rank, host, gpu_of(place), one.pid, doing)
+            row = Row(one.rank, host_name(host), gpu_of(place), one.pid, doing)
             row = _as_far(_as_seen(row, seen.get(one.rank, {})), attempts.progress)
             if one.exit is not None:
                 row = replace(row, doing=ended(one.exit.code), mood="over")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from safelaunch.printable import Line, line
+from safelaunch import redaction
+from safelaunch.printable import Line, line, named, visible
 from safelaunch.sizes import plural
 from safelaunch.top.cells import fitted, width
 from safelaunch.top.picture import SORTS, Notice, Picture, Row
@@ -17,7 +19,8 @@ Parts = tuple[tuple[Line, str], ...]  # of a line: texts, each with the name of 
 BARS, PLAIN_BARS = "▁▂▃▄▅▆▇█", "_.-:=+*#"
 MARKS = {"bad": "!", "slow": "~", "over": " ", "good": " "}  # for those who see no colours
 STYLES = {"bad": "error", "slow": "warning", "over": "dim", "good": ""}
-BARE = 40  # columns, in which notices have no times
+BARE = 40  # columns: in fewer, notices have no times
+REDACTED = 2000  # characters of a text that are looked through: far more than a line shows
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,12 @@ class Column:
     text: Callable[[Row], str]
     drop: int = 0
     right: bool = True
+
+
+@functools.lru_cache(maxsize=8192)
+def shown(text: str) -> str:
+    """What a program says of itself, such as the name of a phase, without the secrets in it."""
+    return redaction.text(visible(text[:REDACTED]))
 
 
 def _step(row: Row) -> str:
@@ -64,7 +73,7 @@ def columns(rows: Sequence[Row], room: int) -> list[Column]:
         Column("host", 6, host, lambda row: row.host, 5 if len(hosts) > 1 else 1, right=False),
         Column("gpu", 3, 6, lambda row: row.gpu or "-", 6),
         Column("pid", 7, 8, lambda row: str(row.pid), 11),
-        Column("does", 14, _most(row.doing for row in rows), lambda row: row.doing, right=False),
+        Column("does", 14, _most(shown(row.doing) for row in rows), lambda row: shown(row.doing), right=False),
         Column("step", 6, 16, _step),
         Column("time", 6, 8, _time, 12),
         Column("", 4, 40, str, 3, right=False),  # the sparkline
@@ -151,7 +160,7 @@ def head(picture: Picture, room: int, by: str) -> list[Parts]:
         f"by {by}" if by != "late" else "",
     ]
     style = "good" if "ended well" in state else "error" if picture.over and not picture.at else "strong"
-    first = line(picture.run_id, "  ", picture.script)
+    first = line("run ", named(picture.run_id), "  ", shown(picture.script))
     lines: list[Parts] = [((fitted(first, room), "strong"),), ((fitted("  ".join(filter(None, facts)), room), style),)]
     lines += [((fitted(one, room), "dim"),) for one in picture.missing]
     return lines
@@ -162,8 +171,8 @@ def notices(told: Sequence[Notice], room: int, most: int) -> list[Parts]:
     found: list[Parts] = []
     for one in reversed(told):
         at = time.strftime("%H:%M:%S", time.localtime(min(max(one.time, 0.0), float(1 << 40))))
-        at = f"{at} " if room > BARE else ""
-        lines = list(_folded(line(one.text), room - len(at)))
+        at = f"{at} " if room >= BARE else ""
+        lines = list(_folded(line(shown(one.text)), room - len(at)))
         times = [line(at), *[line(" " * len(at))] * (len(lines) - 1)]
         parts = [((when, "dim"), (text, one.level)) for when, text in zip(times, lines, strict=True)]
         if len(found) + len(parts) > most and found:

@@ -90,7 +90,7 @@ def test_a_slow_rank_is_seen_and_the_end_too(tmp_path: Path) -> None:
     lines = terminal.until(lambda text: "~1 " in text and "SL503" in text)
     rows = [line.split()[0] for line in lines if line.split()[:1] and line.split()[0].lstrip("~!").isdecimal()]
     assert rows[:2] == ["~1", "0"]  # the late one first
-    assert any(line.startswith(newest_run(tmp_path).name) for line in lines)  # type: ignore[union-attr]
+    assert any(line.startswith(f"run {newest_run(tmp_path).name}") for line in lines)  # type: ignore[union-attr]
 
     terminal.resize(200, 50)
     terminal.until(lambda text: "slow.py:" in text and "past" in text and "host" in text)

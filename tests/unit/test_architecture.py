@@ -155,6 +155,7 @@ LAYERS: dict[str, set[str]] = {
         "model",
         "codec",
         "printable",
+        "redaction",
         "procfs",
         "regular",
         "sizes",

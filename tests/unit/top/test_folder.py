@@ -10,9 +10,11 @@ import pytest
 from recorded import Run, verdict
 
 from safelaunch import procfs
-from safelaunch.top import looks
-from safelaunch.top.folder import Folder, ended, how
+from safelaunch.top import attempts, looks, tail
+from safelaunch.top.attempts import ended, how
+from safelaunch.top.folder import Folder
 from safelaunch.top.job import Job
+from safelaunch.top.replay import Replay
 
 
 def test_what_was_started_and_what_came_of_it(tmp_path: Path) -> None:
@@ -179,3 +181,117 @@ def test_what_has_no_incident_is_told_too(tmp_path: Path) -> None:
 
     told = [one.text for one in job.picture().notices]
     assert told == ["SL233: rank 1 brings 8 elements, its peers 16", "SL301: rank 1 sleeps, and 2 peers wait for it"]
+
+
+def test_events_before_any_group_change_nothing(tmp_path: Path) -> None:
+    """A torn agent.jsonl is enough for that."""
+    run = Run(tmp_path / "r1").start()
+    run.event("worker", rank=0, local_rank=0, pid=3, start=1, rank_dir="")
+    run.event("exit", pid=3, code=1, t=1.0)
+    folder = Folder(str(run.path))
+    folder.poll()
+
+    assert (folder.group, folder.attempts.notices) == (None, [])
+
+
+def test_many_exits_cost_no_more_than_to_read_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(tmp_path / "r1").start()
+    run.event("group", attempt=0, world_size=8, local_world_size=8)
+    worker = '{"event":"worker","time":1,"rank":%d,"local_rank":0,"pid":1,"start":1,"rank_dir":""}\n'
+    exits = '{"event":"exit","time":1,"pid":1,"code":1,"t":0}\n' * 1000
+    with (run.path / "agent.jsonl").open("a") as file:
+        file.write("".join(worker % rank for rank in range(500)) + exits)
+    made = []
+    replace = attempts.replace
+    monkeypatch.setattr(attempts, "replace", lambda one, **changes: made.append(one) or replace(one, **changes))
+    folder = Folder(str(run.path))
+    folder.poll()
+
+    assert folder.group is not None
+    assert {one.exit.code for one in folder.group.workers if one.exit is not None} == {1}
+    assert len(made) <= 2 * 500
+    assert [one.text for one in folder.attempts.notices] == ["rank 0 ended with exit code 1"]  # a process ends once
+
+
+@pytest.mark.parametrize("name", ["agent.jsonl", "events.jsonl"])
+def test_a_file_without_end_is_read_in_part_and_told(name: str, tmp_path: Path) -> None:
+    run = Run(tmp_path / "r1").start().begin()
+    run.write("result.json", {"exit_code": 0})
+    with (run.path / name).open("ab") as file:
+        file.truncate(1 << 40)  # of which nothing is stored
+    folder = Folder(str(run.path))
+    for _ in range(2):
+        folder.poll()
+
+        assert folder.faults == (f"{name}: only its first 64 MiB were read, of 1 TiB",)
+    assert folder.group is not None
+    assert folder.faults[0] in Replay([folder]).picture().missing
+
+
+def test_lines_without_end_are_read_in_part_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tail, "MOST_LINES", 3)
+    run = Run(tmp_path / "r1").start().begin()
+    folder = Folder(str(run.path))
+    folder.poll()
+
+    assert folder.faults == ("agent.jsonl: only its first 3 lines were read",)
+
+
+@pytest.mark.parametrize(
+    ("document", "why"),
+    [
+        ("{}", "has no exit code"),
+        ('{"exit_code": "1", "elapsed_s": 5}', "exit_code: expected a whole number, got '1'"),
+        ('{"exit_code": null}', "has no exit code"),
+        ('{"exit_c', "cannot be read: it is no JSON"),
+        ("[0]", "cannot be read: it is no JSON object of ours"),
+    ],
+)
+def test_how_it_ended_is_not_guessed(document: str, why: str, tmp_path: Path) -> None:
+    run = Run(tmp_path / "r1").start().begin()
+    (run.path / "result.json").write_text(document)
+    job = Job([Folder(str(run.path))])
+    job.poll()
+
+    assert (job.picture().state, job.over) == ("has ended; how, is not known", True)
+    assert f"result.json: {why}" in job.picture().missing
+
+    run.time += 1
+    run.write("result.json", {"exit_code": 0})
+    job.poll()
+    assert (job.picture().state, job.picture().missing) == ("has ended well", ())
+
+
+def test_one_node_that_ended_well_does_not_speak_for_the_others(tmp_path: Path) -> None:
+    nodes = [Run(tmp_path / "job" / name, ranks=1).start().begin() for name in ("node-a", "node-b")]
+    for one, code in zip(nodes, (0, None), strict=True):
+        one.write("result.json", {"exit_code": code})
+    job = Job([Folder(str(one.path)) for one in nodes])
+    job.poll()
+    assert job.picture().state == "has ended; how, is not known of 1 of 2 nodes"
+
+    nodes[0].time += 9
+    nodes[0].write("result.json", {"exit_code": 3})
+    job = Job([Folder(str(one.path)) for one in nodes])
+    job.poll()
+    assert job.picture().state == "has ended with exit code 3"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read it")
+def test_a_file_that_may_not_be_read_is_told(tmp_path: Path) -> None:
+    run = Run(tmp_path / "r1").start().begin()
+    run.event("notice", code="SL301", summary="rank 1 sleeps")
+    (run.path / "events.jsonl").chmod(0)
+    folder = Folder(str(run.path))
+    folder.poll()
+
+    assert folder.faults == ("events.jsonl cannot be read: Permission denied",)
+
+
+def test_a_file_that_is_none_is_told(tmp_path: Path) -> None:
+    run = Run(tmp_path / "r1").start().begin()
+    (run.path / "events.jsonl").mkdir()
+    folder = Folder(str(run.path))
+    folder.poll()
+
+    assert folder.faults == ("events.jsonl cannot be read: it is no regular file",)

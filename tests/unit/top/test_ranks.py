@@ -226,7 +226,8 @@ def test_two_nodes_that_say_the_same_rank_have_one_row(tmp_path: Path) -> None:
     assert [row.rank for row in job.picture().rows] == [0, 1]
 
 
-def test_a_slot_that_is_not_there_is_no_fault(tmp_path: Path) -> None:
-    run = Run(tmp_path / "r1").start().begin(local_rank=10**9)
+@pytest.mark.parametrize("slot", [10**9, 2**62, -1])
+def test_a_slot_that_is_not_there_is_no_fault(slot: int, tmp_path: Path) -> None:
+    run = Run(tmp_path / "r1").start().begin(local_rank=slot)
 
     assert {row.doing for row in looked(run)[1].values()} == {"starting"}

@@ -100,5 +100,18 @@ def test_steps_are_known_by_the_minute(tmp_path: Path) -> None:
 
     replay.move(-1)
     assert {(row.step, row.each) for row in replay.picture().rows} == {(240, 0.25)}
-    replay.move(-2)
+    replay.move(-1)  # what is of no shape of ours is no moment
     assert {(row.step, row.each) for row in replay.picture().rows} == {(120, 0.5)}
+
+
+def test_a_run_of_weeks_still_has_its_ranks(tmp_path: Path) -> None:
+    run = Run(tmp_path / "r1").start().begin()
+    with (run.path / "events.jsonl").open("a") as file:
+        for minute in range(10_000):
+            step = f'{{"event": "progress", "time": {run.time + 60 * minute}, "step": {minute}, "step_s": 0.5}}'
+            file.write(f"{step}\n")
+    run.write("result.json", {"exit_code": 0})
+
+    rows = of(run).picture().rows
+
+    assert [(row.rank, row.step) for row in rows] == [(0, 9999), (1, 9999), (2, 9999)]

@@ -75,7 +75,7 @@ async def until(pilot: Pilot[None], holds: Callable[[], bool]) -> None:
 def test_every_rank_has_a_line_and_the_late_one_is_first(size: tuple[int, int]) -> None:
     async def acts(top: Top, _pilot: Pilot[None]) -> None:
         lines = seen(top)
-        assert lines[0].startswith("r1  train.py")
+        assert lines[0].startswith("run r1  train.py")
         assert "4 ranks on node-a" in lines[1]
         assert [line.split()[0] for line in lines[3:7]] == ["2", "0", "1", "3"]
         assert "stacks" in lines[-1]
@@ -133,7 +133,7 @@ def test_the_stacks_of_a_rank_are_a_key_away(monkeypatch: pytest.MonkeyPatch) ->
         assert lines[0].startswith("stacks of rank 2, pid 1002")
         assert lines[2] == "    load (train.py:5)\\x1b[2J"
         await pilot.press("escape")
-        await until(pilot, lambda: seen(top)[0].startswith("r1"))
+        await until(pilot, lambda: seen(top)[0].startswith("run r1"))
 
     drive(Fixed(), acts)
 

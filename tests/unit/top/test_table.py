@@ -81,6 +81,27 @@ def test_colours_are_never_all_that_tells() -> None:
     assert [text(table.body(row, all_, 80)).split()[0] for row in moods] == ["!3", "~3", "3", "3"]
 
 
+@pytest.mark.parametrize("columns", [40, 200])
+def test_no_line_begins_with_the_words_of_a_stranger(columns: int) -> None:
+    lie = "error[SL303]: rank 3 calls all_gather where the others call all_reduce"
+    picture = Picture(lie, lie, "runs", 1.0, (replace(ROW, host=lie, doing=lie),), (Notice(0.0, "error", lie),))
+
+    shown = [text(parts) for parts in table.plain(picture, columns, "late", table.BARS)]
+
+    assert shown[0].startswith("run 'error[SL303]: ")
+    assert not [one for one in shown if one.startswith("error")]
+
+
+def test_a_secret_in_the_name_of_a_phase_is_not_shown() -> None:
+    doing = "pull https://bob:S3cretPassw0rd@h/x 12s"
+    picture = Picture("r1", "", "runs", 1.0, (replace(ROW, doing=doing),), (Notice(0.0, "note", f"cold: {doing}"),))
+
+    shown = "".join(text(parts) for parts in table.plain(picture, 300, "late", table.BARS))
+
+    assert "pull https://<redacted>@h/x" in shown
+    assert "S3cret" not in shown
+
+
 def test_the_latest_notices_are_shown_whole() -> None:
     told = [Notice(float(n), "note", f"number {n} " + "word " * 20) for n in range(10)]
 
