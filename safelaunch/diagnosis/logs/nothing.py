@@ -44,6 +44,7 @@ PHASES = (
 )
 
 _SAYS = re.compile(r"^(?!\s*[|+]).*[^\W\d_]{3}")  # no edge of a table, and no ruler
+LAST = 10  # lines, behind which one is not near the end
 FEW = 50  # lines, of which nothing can be said
 
 
@@ -139,7 +140,7 @@ def _of_cut(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:
     what += f"; {near}" if near else ""
     if before is not None:
         lines = (quote(before.at), *lines)
-        what = f"{_whose(before)}{_what(before)}; {what}"
+        what = f"{_whose(before)}{_what(before, _behind(timeline.facts, before.at))}; {what}"
     elif number is not None:
         lines = (_around(number), *lines)
         what = f"{number.what}; then {what}"
@@ -154,7 +155,7 @@ def _alarmed(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:
     lines = {(s.at.file, s.at.line): s for s in timeline.alarms}
     others = [s for place, s in lines.items() if place != (lead.at.file, lead.at.line)][-2:]
     return _cannot_tell(
-        f"cannot tell what became of the job: {_whose(lead)}{_what(lead)}",
+        f"cannot tell what became of the job: {_whose(lead)}{_what(lead, _behind(timeline.facts, lead.at))}",
         quote(lead.at),
         *(quote(s.at) for s in others),
         *because[:1],
@@ -172,14 +173,21 @@ def _whose(said: Sighting) -> str:
     return f"{who}: " if who else ""
 
 
-def _what(said: Sighting) -> str:
-    """What a line says: of NCCL, its own words."""
+def _behind(facts: LogFacts, at: LogLine) -> int:
+    """How many lines stand behind a line."""
+    return max((file.lines for file in facts.files if file.path == at.file), default=at.line) - at.line
+
+
+def _what(said: Sighting, behind: int) -> str:
+    """What a line says: of NCCL, its own words. It stands near the end of a log where few lines are behind it."""
     reason = nccl.of_line(said)
     if reason:
         return f"NCCL warned: {reason}"
     if said.known.name not in WORDY:
         return f"{said.known.means}, and the logs do not say more"
-    means = "near its end, the log says" if said.known.name == "trouble" else f"{said.known.means}:"
+    means = f"{said.known.means}:"
+    if said.known.name == "trouble":
+        means = "the log says" if behind > LAST else "near its end, the log says"
     return f"{means} `{words(said.at)}`"
 
 

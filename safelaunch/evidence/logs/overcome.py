@@ -6,7 +6,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from safelaunch.evidence.logs import harmless
+from safelaunch.evidence.logs import failing, harmless, survival
+from safelaunch.evidence.logs.contents import Contents
 from safelaunch.evidence.logs.sieve import Sieve
 from safelaunch.model.logs import Event, Sighting
 
@@ -23,14 +24,25 @@ SERVED = 5  # requests that are answered behind a line: those that had begun bef
 _LOST = {"connection-failed", "kernel-alarm", "trouble"}
 
 
-def lines(events: Sequence[Event], sieve: Sieve) -> set[int]:
-    """The lines that tell of lost connections, behind each of which a line says that there is one again. Such a line
-    takes back one that stands before it.
+def lines(contents: Contents, sieve: Sieve) -> set[int]:
+    """The lines that tell of lost connections, behind each of which a line says that there is one again, and those that
+    hold a word of trouble, behind which their process made progress.
 
     Args:
-        events: of one file.
+        contents: of one file.
         sieve: that has read the file.
     """
+    events = [event for _, event in contents.events]
+    return _came_again(events, sieve) | {
+        one.at.line
+        for origin, one in contents.events
+        if isinstance(one, Sighting) and one.known.name == "trouble" and failing.is_doubtful(one.at.text, one.at.text)
+        if survival.went_on(one.at, contents.steps.get(origin))
+    }
+
+
+def _came_again(events: Sequence[Event], sieve: Sieve) -> set[int]:
+    """The lines that tell of lost connections. Such a line is taken back by one that stands behind it."""
     again: set[int] = set()
     for first, part in ((1, sieve.sample), (sieve.tail_line, sieve.tail)):
         again |= {first + part.count(b"\n", 0, match.start()) for match in _AGAIN.finditer(part)}

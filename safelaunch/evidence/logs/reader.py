@@ -121,7 +121,7 @@ class _Pass:
         self._look_at_the_rest()
         ended = self._messages.finish(LogLine(self._path, self._sieve.lines, ""))
         contents.events += self._troubles
-        overcome_at = overcome.lines([event for _, event in contents.events], self._sieve)
+        overcome_at = overcome.lines(contents, self._sieve)
         contents.events = [one for one in contents.events if one[1].at.line not in overcome_at]
         if contents.parting is not None and contents.parting.line in overcome_at:
             contents.parting = None
