@@ -136,7 +136,7 @@ class Brought(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Ended(Event):
-    """How a process ended, in the words of whoever saw it (`by`: elastic, slurm, kubernetes, launcher, kernel,
+    """How a process ended, in the words of whoever saw it (`by`: elastic, slurm, kubernetes, launcher, parent, kernel,
     faulthandler).
 
     `code` is negative for a signal, None where only words are there. `first` marks what torch elastic noticed first,
