@@ -42,6 +42,10 @@ _STARTED = re.compile(
     r"|^Command .{0,200}'-m', '(?:torch\.distributed\.|accelerate\.|deepspeed\.|safelaunch)"
 )
 _PART = re.compile(r"\(RANK (\d{1,7})\)")  # torch/distributed/checkpoint/api.py
+# Right above the head of a traceback that no mark gives to anybody.
+_FAILED = re.compile(
+    r"\b[Rr]ank ?[:#=]? ?\[?(\d{1,7})\]?:? (?:has |had )?(?:failed|crashed|raised|died|caught|got|hit|met|encountered)\b"
+)
 _RELAYED = re.compile(
     r"^(?:ray\.exceptions\.)?RayTaskError\([\w.]+\): "
     r"ray::(?P<name>[\w.<>]+)\(\) \(pid=(?P<pid>\d{1,9})(?:, ip=(?P<ip>[\w.:]+))?"
@@ -114,7 +118,7 @@ class _Stream:
     direct: bool = False  # whether the last line was one of a traceback
     quiet: int = 0
     fault: Fault | None = None
-    last: str = ""
+    failed: tuple[int, int] = (-1, -1)  # the line that said last that a rank failed, and which
     grouped: bool = False  # its last line was one of an ExceptionGroup
     prefix: re.Pattern[str] | None = None  # what stood before the head of its last traceback, with any numbers
 
@@ -189,6 +193,8 @@ class Tracebacks:
             text = text[match.end() :]
         if "Traceback" in text and (match := HEADER.search(text)):
             self._open(stream, key, text, match, at)
+            if not sure and stream.failed[0] == at.line - 1 and stream.open[-1].rank is None:
+                stream.open[-1].rank = stream.failed[1]
             return True
         if 'File "' in text and (match := FRAME.match(text)):
             self._frame(stream, text, match, at)
@@ -216,7 +222,9 @@ class Tracebacks:
         if stream.closed is not None and self._more_message(stream, key, text, at):
             return True
         stream.direct = False
-        if not stream.open and _WEAK.match(text) and text != stream.last:
+        if "ank" in text and (match := _FAILED.search(text)):
+            stream.failed = (at.line, int(match[1]))
+        if not stream.open and _WEAK.match(text):
             match = _EXCEPTION.match(text)
             if match:
                 stream.closed = Found(at.line, at, _once(match[1]), (match[2] or "").strip(), text=[text], whole=False)

@@ -145,7 +145,7 @@ _NOT_WITHIN = r"(?<![\w=.'\"/-])(?<!\bno )(?<!\b0 )"  # a name, a path or a sett
 _TROUBLE = re.compile(
     rf"{_NOT_WITHIN}(?:{_TROUBLES})\b"
     r"(?![\w.]*\s*[:=]?\s*(?:-?\d+(?:\.\d+)?\b|nan|none|tensor))(?![-_=/.]\w)|\bsignal:? ?\d|^\^C"
-    r"|\bSIG(?:ABRT|ALRM|BUS|CHLD|CONT|FPE|HUP|ILL|INT|IO|KILL|PIPE|QUIT|SEGV|STOP|SYS|TERM|TRAP|USR\d|XCPU)\b"
+    r"|\bSIG(?:ABRT|ALRM|BUS|CHLD|CONT|FPE|HUP|ILL|INT|IO|KILL|PIPE|QUIT|SEGV|STOP|SYS|TERM|TRAP|XCPU)\b"
     r"|\b(?:caught|got|received|by|on) (?:an? |the )?(?:\w+ ){0,2}signal\b(?! handl)",
     re.IGNORECASE,
 )

@@ -26,7 +26,7 @@ def test_a_message_of_a_start_that_mentions_signals_is_no_trouble(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "line", ["caught a signal, leaving", "Received SIGTERM", "Failed to set the signal handlers", "got sigusr1 twice"]
+    "line", ["caught a signal, leaving", "Received SIGTERM", "Failed to set the signal handlers", "got sigsegv twice"]
 )
 def test_a_signal_that_came_is_one(tmp_path: Path, line: str) -> None:
     assert "cannot tell what became" in judged(tmp_path, f"{BEGIN}{line}\n").summary
