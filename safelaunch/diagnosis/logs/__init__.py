@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from safelaunch.codes import CATALOGUE, Trait
-from safelaunch.diagnosis.logs import crashes, hangs, lost, messengers, nccl2, reports
+from safelaunch.diagnosis.logs import crashes, hangs, launch, lost, messengers, nccl2, reports
 from safelaunch.diagnosis.logs.classify import before_the_last, classify
 from safelaunch.diagnosis.logs.context import with_context
 from safelaunch.diagnosis.logs.coverage import with_all_told
@@ -56,6 +56,7 @@ def _judge(timeline: Timeline) -> Verdict:
         _outside_first,
         _failed_beside_a_hang,
         crashes.meeting_failed,
+        launch.failed,
         crashes.from_outside,
         reports.concluded,
         hangs.stuck_watchdog,

@@ -118,7 +118,8 @@ def _inconclusive(timeline: Timeline, because: tuple[str, ...]) -> Verdict | Non
     launcher = next((one for one in timeline.launcher if one.type), None)
     if launcher is not None:
         said = one_line(f"{launcher.type}: {launcher.message}", 150)
-        return _cannot_tell(f"the launcher failed: {said}", quote(launcher.at), *because)
+        remedy = cut_off.where_to_look(launcher)
+        return _cannot_tell(f"the launcher failed: {said}", quote(launcher.at), *because, remedy=remedy)
     if timeline.earlier and not (timeline.facts.finished or context.reached_its_last_step(timeline.facts)):
         line = f"an earlier attempt failed: {quote(timeline.earlier[0].at)}"
         return _cannot_tell("the logs do not say how the last attempt ended", *because, line)

@@ -25,6 +25,7 @@ from safelaunch.evidence.logs import (
 )
 from safelaunch.evidence.logs.coding import BYTE_ORDER, HOW_TO, is_binary
 from safelaunch.evidence.logs.contents import SPAWNED, Contents, Origin, unread
+from safelaunch.evidence.logs.forms import Forms
 from safelaunch.evidence.logs.loose import Loose
 from safelaunch.evidence.logs.messages import Messages
 from safelaunch.evidence.logs.names import hint
@@ -32,7 +33,7 @@ from safelaunch.evidence.logs.needles import needles
 from safelaunch.evidence.logs.prefixes import Habits, Stripped
 from safelaunch.evidence.logs.sieve import Sieve, open_log
 from safelaunch.evidence.logs.signatures import Signature, of_exception
-from safelaunch.evidence.logs.tracebacks import Fault, Found, Tracebacks
+from safelaunch.evidence.logs.tracebacks import Fault, Found
 from safelaunch.model.logs import Desync, Ended, Event, LogFile, LogLine, Raised, Sighting, TimedOut
 from safelaunch.model.ranks import MOST_RANKS
 from safelaunch.shortened import shortened
@@ -84,7 +85,7 @@ class _Pass:
         self._gate = gate  # in every line that a signature may fit; None: in all
         self._contents = Contents(path, hint(path), LogFile(path))
         self._messages = Messages(attempt=self._contents.hint.attempt)
-        self._tracebacks = Tracebacks(self._raised, self._died)
+        self._tracebacks = Forms(self._raised, self._died)
         self._seen: dict[Hashable, int] = {}
         self._variants: dict[Hashable, int] = {}
         self._redirected: dict[Origin, Origin] = {}

@@ -36,7 +36,9 @@ _LAUNCHER = re.compile(
     r"/errors)|/bin/(?:torchrun|accelerate|deepspeed)$|/accelerate/commands/|/deepspeed/launcher/|/torch/multiprocessing"
     r"/spawn\.py"
 )
-_LAUNCHER_TYPES = re.compile(r"(?:ChildFailedError|ProcessRaisedException|ProcessExitedException|SignalException)$")
+_LAUNCHER_TYPES = re.compile(
+    r"(?:ChildFailedError|ProcessRaisedException|ProcessExitedException|SignalException|Rendezvous\w{1,20}Error)$"
+)
 _STARTED = re.compile(
     r"^Command '?\[?['\"]?(?:\S{0,200}/)?(?:torchrun|accelerate|deepspeed|mpirun|srun|safelaunch)\b"
     r"|^Command .{0,200}'-m', '(?:torch\.distributed\.|accelerate\.|deepspeed\.|safelaunch)"
@@ -44,7 +46,7 @@ _STARTED = re.compile(
 _PART = re.compile(r"\(RANK (\d{1,7})\)")  # torch/distributed/checkpoint/api.py
 # Right above the head of a traceback that no mark gives to anybody.
 _FAILED = re.compile(
-    r"\b[Rr]ank ?[:#=]? ?\[?(\d{1,7})\]?:? (?:has |had )?(?:failed|crashed|raised|died|caught|got|hit|met|encountered)\b"
+    r"\b[Rr]ank ?[:#=]? ?\[?(\d{1,7})\]?:? (?:has |had )?(?:failed|crashed|raised|died|caught|got|hit|met)\b"
 )
 _RELAYED = re.compile(
     r"^(?:ray\.exceptions\.)?RayTaskError\([\w.]+\): "
@@ -192,9 +194,7 @@ class Tracebacks:
         if stream.prefix is not None and (match := stream.prefix.match(text)):
             text = text[match.end() :]
         if "Traceback" in text and (match := HEADER.search(text)):
-            self._open(stream, key, text, match, at)
-            if not sure and stream.failed[0] == at.line - 1 and stream.open[-1].rank is None:
-                stream.open[-1].rank = stream.failed[1]
+            self._open(stream, key, text, match, at, sure)
             return True
         if 'File "' in text and (match := FRAME.match(text)):
             self._frame(stream, text, match, at)
@@ -222,15 +222,18 @@ class Tracebacks:
         if stream.closed is not None and self._more_message(stream, key, text, at):
             return True
         stream.direct = False
+        return self._alone(stream, text, at)
+
+    def _alone(self, stream: _Stream, text: str, at: LogLine) -> bool:
+        """A line beside tracebacks: an exception that has none in the log, or a word on whose the next one is."""
         if "ank" in text and (match := _FAILED.search(text)):
             stream.failed = (at.line, int(match[1]))
-        if not stream.open and _WEAK.match(text):
-            match = _EXCEPTION.match(text)
-            if match:
-                stream.closed = Found(at.line, at, _once(match[1]), (match[2] or "").strip(), text=[text], whole=False)
-                stream.message_left = MESSAGE_LINES
-                return True
-        return False
+        match = _EXCEPTION.match(text) if not stream.open and _WEAK.match(text) else None
+        if match is None:
+            return False
+        stream.closed = Found(at.line, at, _once(match[1]), (match[2] or "").strip(), text=[text], whole=False)
+        stream.message_left = MESSAGE_LINES
+        return True
 
     def _ungrouped(self, stream: _Stream, text: str) -> str:
         """A line of an ExceptionGroup as it would stand alone. What is within a group is why it was raised."""
@@ -243,13 +246,14 @@ class Tracebacks:
             return _BAR.sub("", text)
         return text
 
-    def _open(self, stream: _Stream, key: Hashable, text: str, match: re.Match[str], at: LogLine) -> None:
+    def _open(self, stream: _Stream, key: Hashable, text: str, match: re.Match[str], at: LogLine, sure: bool) -> None:
         stream.prefix = _shape(text[: match.start()])
         inner = text[: match.start()].strip().endswith("Original") and stream.closed is not None
         found = Found(at.line, at, text=[text[match.start() :]])
         found.background = 0 <= at.line - stream.background <= 3
         part = _PART.search(text, match.end())
-        found.rank = int(part[1]) if part else None
+        above = stream.failed[1] if stream.failed[0] == at.line - 1 and not sure else None
+        found.rank = int(part[1]) if part else above
         if stream.closed is not None and (stream.chained or inner):
             before = stream.closed
             said = f"{before.type}: {before.message}"

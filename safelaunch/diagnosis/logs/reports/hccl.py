@@ -10,7 +10,8 @@ from safelaunch.diagnosis.logs.waits import hang_verdict
 from safelaunch.model import Verdict
 
 _TASK = re.compile(
-    r"Task run failed|\btask time ?out|event wait timeout|notify (?:wait )?time ?out|Notify register times out|HcclExecutor",
+    r"Task run failed|\btask time ?out|event wait timeout|notify (?:wait )?time ?out|Notify register times out"
+    r"|HcclExecutor",
     re.IGNORECASE,
 )
 _TIMEOUT = re.compile(r"[Tt]ime ?out", re.IGNORECASE)
