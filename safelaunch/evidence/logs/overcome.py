@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterable, Sequence
 
 from safelaunch.evidence.logs import failing, harmless, survival
-from safelaunch.evidence.logs.contents import Contents
+from safelaunch.evidence.logs.contents import Contents, Origin
 from safelaunch.evidence.logs.sieve import Sieve
+from safelaunch.evidence.logs.survival import Steps
 from safelaunch.model.logs import Event, Sighting
 
 SOON = 50  # lines behind, within which somebody says so
@@ -21,6 +22,7 @@ _READY = re.compile(rb"Application startup complete|\bis fired up and ready\b|Uv
 _SERVED = re.compile(rb"\"POST \S{1,200} HTTP/[\d.]{1,4}\" 200\b")
 _OF_SERVERS = {"engine-stuck", "error-level"}
 SERVED = 5  # requests that are answered behind a line: those that had begun before it are answered first
+_OF_A_START = {"checkpoint-misfit"}  # what ends a job before its first step
 _LOST = {"connection-failed", "kernel-alarm", "trouble"}
 
 
@@ -36,9 +38,17 @@ def lines(contents: Contents, sieve: Sieve) -> set[int]:
     return _came_again(events, sieve) | {
         one.at.line
         for origin, one in contents.events
-        if isinstance(one, Sighting) and one.known.name == "trouble" and failing.is_doubtful(one.at.text, one.at.text)
-        if survival.went_on(one.at, contents.steps.get(origin))
+        if isinstance(one, Sighting)
+        and any(survival.went_on(one.at, steps) for steps in _refuting(contents, origin, one))
     }
+
+
+def _refuting(contents: Contents, origin: Origin, one: Sighting) -> Iterable[Steps]:
+    """The streams whose steps show that a line meant nothing: of a weight that was left out, those of any rank."""
+    if one.known.name in _OF_A_START:
+        return contents.steps.values()
+    doubtful = one.known.name == "trouble" and failing.is_doubtful(one.at.text, one.at.text)
+    return [contents.steps[origin]] if doubtful and origin in contents.steps else ()
 
 
 def _came_again(events: Sequence[Event], sieve: Sieve) -> set[int]:

@@ -182,3 +182,23 @@ def test_a_store_that_is_not_reached_is_named_with_the_reason(tmp_path: Path, sa
 
     assert (verdict.code, verdict.culprit_ranks) == ("SL602", ())
     assert STORES[said] in verdict.summary
+
+
+MISFIT = (
+    "size mismatch for decoder.layers.{}.weight: copying a param with shape torch.Size([512, 64]) from checkpoint, "
+    "the shape in current model is torch.Size([1024, 64]).\n"
+)
+
+
+def test_a_checkpoint_that_does_not_fit_is_told_by_its_shapes_alone(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, "".join(f"[rank1]:    {MISFIT.format(n)}" for n in range(4)))
+
+    assert (verdict.code, verdict.culprit_ranks) == ("SL401", (1,))
+    assert verdict.summary.startswith("rank 1: the checkpoint does not fit the model: decoder.layers.0.weight")
+    assert "another model" in verdict.remedy
+
+
+def test_a_weight_that_was_left_out_is_no_failure_of_a_job_that_made_steps(tmp_path: Path) -> None:
+    steps = "".join(f"step {n} loss {2 - n / 100:.3f}\n" for n in range(20))
+
+    assert judged(tmp_path, f"{MISFIT.format(3)}{steps}").code == "SL498"
