@@ -10,7 +10,7 @@ import re
 
 from safelaunch.codes import CATALOGUE, EXIT_SCRIPT_FAILED
 from safelaunch.diagnosis.logs.crashes import signal_name
-from safelaunch.diagnosis.logs.exceptions import after_a_death
+from safelaunch.diagnosis.logs.exceptions import REPEATED, after_a_death
 from safelaunch.diagnosis.logs.quoting import fit
 from safelaunch.diagnosis.logs.timeline import Timeline, before, missing, quote, words
 from safelaunch.diagnosis.logs.waits import hang_verdict
@@ -105,7 +105,7 @@ def _ending(own: Parted | None) -> str:
         return ", and its own words are not in the logs"
     returned = " after its function had returned" if _RETURNED.search(own.at.text) else ""
     rank = f"it was rank {own.rank}, and " if own.rank is not None else "and "
-    return f"{returned}: {rank}its last words are `{words(own.at, 100)}`".replace(": and", ", and")
+    return f"{returned}: {rank}its last words are `{REPEATED.sub('', words(own.at, 100))}`".replace(": and", ", and")
 
 
 def _places(facts: LogFacts, said: list[tuple[LogLine, str]]) -> set[tuple[str, int]]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from safelaunch.codes import CATALOGUE, EXIT_OK
 from safelaunch.diagnosis.logs import context, cut_off, nccl, reports, silent, speaker
 from safelaunch.diagnosis.logs.coverage import GRAVE, SAID, whose
-from safelaunch.diagnosis.logs.exceptions import ended_well_after
+from safelaunch.diagnosis.logs.exceptions import ended_well_after, follows_the_end
 from safelaunch.diagnosis.logs.quoting import fit
 from safelaunch.diagnosis.logs.timeline import Timeline, missing, quote, words
 from safelaunch.diagnosis.wording import one_line
@@ -274,7 +274,8 @@ def _is_known(facts: LogFacts, at: LogLine) -> bool:
     """Whether what a last line says is known to be no failure: a message that is worth a note, or one that the job
     ended well after."""
     noted = any((s.at.file, s.at.line) == (at.file, at.line) for s in facts.sightings if s.known.role == "note")
-    return noted or ended_well_after(facts, at) or any(end.at.line == at.line for end in facts.finished)
+    noted = noted or ended_well_after(facts, at) or follows_the_end(facts, at)
+    return noted or any(end.at.line == at.line for end in facts.finished)
 
 
 def _cut_off(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:

@@ -50,3 +50,20 @@ def test_what_many_lines_follow_is_not_near_the_end(tmp_path: Path) -> None:
 
     assert "the log says `the store was lost to us`" in verdict.summary
     assert "near its end" not in verdict.summary
+
+
+RESULT = "Training result: Result(\n  metrics={{'loss': 0.0114, 'epoch': 4.0}},\n  path='/runs/7',\n{})\n"
+GONE = "(Worker pid=7) [ERROR] compiler subprocess raised [], the main process has disappeared!\n"
+
+
+def test_a_result_is_an_end_and_helpers_complain_of_it(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, RESULT.format("") + GONE * 4)
+
+    assert (verdict.code, verdict.kind) == ("SL498", "none")
+    assert judged(tmp_path, GONE * 4 + RESULT.format("")).code == "SL499", "it did not follow from that end"
+    assert judged(tmp_path, GONE * 4).code == "SL499"
+
+
+def test_a_result_that_holds_an_error_is_none(tmp_path: Path) -> None:
+    assert judged(tmp_path, RESULT.format("  error=WorkerGroupError('worker 3'),\n") + GONE).code != "SL498"
+    assert judged(tmp_path, "Training result: Result(metrics={}, error=OutOfTime())\n" + GONE).code != "SL498"
