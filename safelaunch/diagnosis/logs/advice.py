@@ -30,6 +30,13 @@ _ON_AMD = (
 _ON_ASCEND = (("nvidia-smi", "npu-smi info"), ("CUDA_LAUNCH_BLOCKING=1", "ASCEND_LAUNCH_BLOCKING=1"), ("GPU", "NPU"))
 _ON_GAUDI = (("nvidia-smi", "hl-smi"), ("GPU", "HPU"))
 
+_THREADS = re.compile(r"pthread_create\b[^\n]{0,40}\((?P<name>EINVAL|EAGAIN)\b")
+_OF_THREADS = {
+    "EINVAL": "a thread was to run on a CPU that this process may not use: compare the pinning of the library's "
+    "threads (of oneCCL CCL_WORKER_AFFINITY, of OpenMP OMP_PLACES) with the CPUs of the job (taskset -pc PID; the cgroup)",
+    "EAGAIN": "no more threads may be started: see the limits of processes (ulimit -u; pids.max of the cgroup)",
+}
+
 # The calls in which a job is set up: the model, the optimizer's states, the buckets of DDP, the loading of weights.
 _SETTING_UP = re.compile(
     r"dist\.Reducer\(|_ddp_init_helper|DistributedDataParallel\(|_configure_\w*optimizer|configure_optimizers|ZeroOptimizer\("
@@ -83,6 +90,8 @@ def _of_phase(facts: LogFacts, text: str, one: Candidate, remedy: str) -> str:
             "Gloo takes ports of its own, not the store's: see how many sockets and which port range this node has "
             "(ss -s; sysctl net.ipv4.ip_local_port_range), and that GLOO_SOCKET_IFNAME names an interface that is up"
         )
+    if match := _THREADS.search(text):
+        return _OF_THREADS[match["name"]]
     if "did not receive grad" in text and "TORCH_DISTRIBUTED_DEBUG" in remedy:
         return "use the parameters that the message names in every step, or set find_unused_parameters=True"
     if remedy.startswith("NCCL_DEBUG=WARN") and _has_warnings(facts):

@@ -41,6 +41,8 @@ _NOT_RANKS = re.compile(r"\b(?:lora|LoRA|alpha|tensor of rank|matrix rank|low.ra
 _REASON = re.compile(
     r"(?P<reason>\b[Rr]eason(?:\(s\))?: ?(?!None\b)\S.*)|(?P<symbol>\S*undefined symbol:? \S+.*)"
     r"|(?P<shared>\S*: cannot open shared object file.*)|(?P<version>version [`']\w+_[\d.]+['`]? not found.*)"
+    r"|(?P<level>^[^\n]{0,80}?\b(?:\w+_)?(?:ERROR|FATAL)\b[^\n]{0,400}?"
+    r"\b(?:returns?|returned|errno|error code|status|rc|ret)[ :=]{1,3}-?\d{1,5}\b.*)"
     r"|(?P<code>^E[A-Z0-9]\d{4}: ?\[?[\d:. -]*\]? ?\S.*)|(?P<root>\b[Rr]oot cause: ?\S.*|\bCaused by: ?\S.*)"
 )
 _SOLUTION = re.compile(r"\b(?:Solution|Possible [Ss]olution|[Ss]uggestion|[Ff]ix|[Hh]int|HINT): ?(?P<way>\S.*)")

@@ -54,6 +54,11 @@ _RELAYED = re.compile(
 )
 _NO_MESSAGE = re.compile(r"^(?:frame #|\[|[EWIF]\d{4} |=+$|-+$)")
 
+# What belongs to a message behind an empty line: what every rank brought to a call.
+_LISTED = re.compile(
+    r"^\s*(?:Operation: \S|Input shapes:\s*$|(?:[-*] )?(?:[Pp]rocess|[Rr]ank) ?\[?\d{1,7}\]?: ?(?:torch\.Size\()?[\[(])"
+)
+
 LONGEST_MARK = 200  # characters before the head of a traceback
 # Below a frame, whatever stands before the name of an exception is a mark: `[node3] 14:37 | RuntimeError: ...`.
 _BEHIND_A_MARK = re.compile(
@@ -63,7 +68,7 @@ _BEHIND_A_MARK = re.compile(
 
 OPEN_AT_ONCE = 256  # more processes do not write into one stream
 PATIENCE = 300  # lines of a stream that a traceback may wait for its next line
-MESSAGE_LINES = 6
+MESSAGE_LINES, MESSAGE = 6, 4000  # lines; characters
 FRAMES = 60
 
 
@@ -313,6 +318,10 @@ class Tracebacks:
     def _more_message(self, stream: _Stream, key: Hashable, text: str, at: LogLine) -> bool:
         closed = stream.closed
         assert closed is not None
+        if not stream.chained and _LISTED.match(text) and len(closed.message) < MESSAGE:
+            closed.message += f"\n{text}"
+            closed.text.append(text)
+            return True
         if stream.chained or not text.strip():
             stream.message_left = min(0, stream.message_left - 1)  # what stands behind an empty line is another's
             if stream.message_left < -MESSAGE_LINES:
