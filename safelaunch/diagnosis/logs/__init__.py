@@ -111,13 +111,13 @@ def _outside_first(timeline: Timeline) -> Verdict | None:
 def _failed_beside_a_hang(timeline: Timeline) -> Verdict | None:
     """Whoever failed by itself is why others waited; without that, the hang speaks."""
     gave_up = [*timeline.facts.timed_out, *nccl2.waited(timeline.facts).values()]
-    waited = {said.rank for said in gave_up}
+    waited, processes = {said.rank for said in gave_up}, {"", *(said.process for said in gave_up)}
 
     def is_firm(one: Candidate) -> bool:
         if not one.message_only:
             return one.rank not in waited
-        # A message without a traceback is firm where a rank wrote it before its peers gave up.
-        own = one.rank is not None and one.rank not in waited
+        # A message without a traceback is firm where a process wrote it before its peers gave up.
+        own = one.rank not in waited if one.rank is not None else one.process not in processes
         return own and bool(gave_up) and all(before(one.at, said.at) for said in gave_up)
 
     failed = crashes.crashed(timeline) if any(is_firm(one) for one in timeline.candidates) else None

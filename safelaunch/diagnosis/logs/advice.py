@@ -30,10 +30,11 @@ _ON_AMD = (
 _ON_ASCEND = (("nvidia-smi", "npu-smi info"), ("CUDA_LAUNCH_BLOCKING=1", "ASCEND_LAUNCH_BLOCKING=1"), ("GPU", "NPU"))
 _ON_GAUDI = (("nvidia-smi", "hl-smi"), ("GPU", "HPU"))
 
+_BRIDGE = re.compile(r"\bto \(?172\.17\.\d")  # docker0
 _THREADS = re.compile(r"pthread_create\b[^\n]{0,40}\((?P<name>EINVAL|EAGAIN)\b")
 _OF_THREADS = {
     "EINVAL": "a thread was to run on a CPU that this process may not use: compare the pinning of the library's "
-    "threads (of oneCCL CCL_WORKER_AFFINITY, of OpenMP OMP_PLACES) with the CPUs of the job (taskset -pc PID; the cgroup)",
+    "threads (of oneCCL CCL_WORKER_AFFINITY, of OpenMP OMP_PLACES) with the job's CPUs (taskset -pc PID; the cgroup)",
     "EAGAIN": "no more threads may be started: see the limits of processes (ulimit -u; pids.max of the cgroup)",
 }
 
@@ -89,6 +90,12 @@ def _of_phase(facts: LogFacts, text: str, one: Candidate, remedy: str) -> str:
         return (
             "Gloo takes ports of its own, not the store's: see how many sockets and which port range this node has "
             "(ss -s; sysctl net.ipv4.ip_local_port_range), and that GLOO_SOCKET_IFNAME names an interface that is up"
+        )
+    if one.code == "SL602" and one.host and not one.host.startswith("172.17.") and _BRIDGE.search(one.at.text):
+        return (
+            "172.17.x.x is the bridge of Docker on one node, which no other node reaches: start the containers with "
+            "--network=host, or give the address of a network that the nodes share (MASTER_ADDR; of Ray "
+            "--node-ip-address)"
         )
     if match := _THREADS.search(text):
         return _OF_THREADS[match["name"]]

@@ -236,6 +236,8 @@ def _in_the_launcher(root: Root) -> bool:
 def _of_nobody(facts: LogFacts, lead: Candidate, times: int) -> str:
     where = f" on {lead.host}" if lead.host and lead.host not in lead.process else ""
     whose = lead.process or (f"local rank {lead.local}" if lead.local is not None else "")
+    if lead.code == "SL602" and where:
+        return f"{re.sub('^raised', 'the job failed with', _sentence(lead.what))}; so says {lead.host}"
     if has(lead.code, Trait.INFRASTRUCTURE):
         return f"{re.sub('^raised', 'the job failed with', lead.what)}{where}"
     if lead.what.startswith(VERBS):

@@ -22,6 +22,7 @@ from safelaunch.evidence.logs import (
     own_words,
     prefixes,
     tracebacks,
+    wrapped,
 )
 from safelaunch.evidence.logs.coding import BYTE_ORDER, HOW_TO, is_binary
 from safelaunch.evidence.logs.contents import SPAWNED, Contents, Origin, unread
@@ -102,7 +103,7 @@ class _Pass:
 
     def run(self, stream: Any) -> Contents:
         contents = self._contents
-        for line, raw in self._sieve.lines_of(stream):
+        for line, raw in wrapped.joined(self._sieve, stream, contents.complaints):
             if self._habits is None:
                 self._learn()
             try:
@@ -111,8 +112,7 @@ class _Pass:
             except Exception:  # two processes wrote at once: whatever is wrong in it, the next one is read
                 self._torn.add(line)
                 self._sieve.told = True  # one like it may be whole
-            if self._tracebacks.waiting:
-                self._sieve.attend(tracebacks.PATIENCE)
+            self._sieve.attend(tracebacks.PATIENCE if self._tracebacks.waiting else 0)
         if self._habits is None:
             self._learn()
         self._tracebacks.finish()
