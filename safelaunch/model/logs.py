@@ -209,15 +209,17 @@ class Odd:
 
 
 NotedKind = Literal[
-    "rank", "reason", "solution", "native", "xid", "ras", "recorder", "hccl", "stack", "state", "silence", "backwards"
-]
+    "rank", "reason", "returned", "solution", "native", "xid", "ras", "recorder", "hccl", "stack", "state", "silence",
+    "backwards",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Noted:
     """A line that tells something beside a failure, or belongs to a report that several lines make: whose rank it
-    names, a reason or a way out that a library gives, a frame of native code, a piece of a monitor's report. `said` is
-    the part that tells it, `rank` whose line it is by its mark, or the rank that it names where its kind is `rank`."""
+    names, a reason, a way out or what a call gave back in the words of a library, a frame of native code, a piece of a
+    monitor's report. `said` is the part that tells it, `rank` whose line it is by its mark, or the rank that it names
+    where its kind is `rank`."""
 
     at: LogLine
     kind: NotedKind

@@ -86,6 +86,19 @@ def _beside(facts: LogFacts, one: Candidate) -> list[str]:
 def _of_phase(facts: LogFacts, text: str, one: Candidate, remedy: str) -> str:
     if one.code == "SL420":
         return _of_memory(text, remedy)
+    if special := _of_system(text, one):
+        return special
+    if "did not receive grad" in text and "TORCH_DISTRIBUTED_DEBUG" in remedy:
+        return "use the parameters that the message names in every step, or set find_unused_parameters=True"
+    if remedy.startswith("NCCL_DEBUG=WARN") and _has_warnings(facts):
+        return "read NCCL's warnings in this log, on all ranks: the first of them says what failed"
+    if remedy.startswith("NCCL_DEBUG=WARN") and "Last error:" in text:
+        return "the last error in the message is NCCL's reason; NCCL_DEBUG=INFO shows what it did before, on all ranks"
+    return remedy
+
+
+def _of_system(text: str, one: Candidate) -> str:
+    """What fits the sockets, networks and threads of a node; empty where it is of none of these."""
     if one.code == "SL424" and "gloo/transport" in text:
         return (
             "Gloo takes ports of its own, not the store's: see how many sockets and which port range this node has "
@@ -99,13 +112,7 @@ def _of_phase(facts: LogFacts, text: str, one: Candidate, remedy: str) -> str:
         )
     if match := _THREADS.search(text):
         return _OF_THREADS[match["name"]]
-    if "did not receive grad" in text and "TORCH_DISTRIBUTED_DEBUG" in remedy:
-        return "use the parameters that the message names in every step, or set find_unused_parameters=True"
-    if remedy.startswith("NCCL_DEBUG=WARN") and _has_warnings(facts):
-        return "read NCCL's warnings in this log, on all ranks: the first of them says what failed"
-    if remedy.startswith("NCCL_DEBUG=WARN") and "Last error:" in text:
-        return "the last error in the message is NCCL's reason; NCCL_DEBUG=INFO shows what it did before, on all ranks"
-    return remedy
+    return ""
 
 
 def _has_warnings(facts: LogFacts) -> bool:

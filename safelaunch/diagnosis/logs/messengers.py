@@ -77,8 +77,7 @@ def passed_on(timeline: Timeline) -> Verdict | None:
         summary=summary,
         because=(
             quote(lead),
-            *((f"its last words: {quote(own.at)}",) if own is not None else ()),
-            *_further(why[0] if why else "", said[0][0], lead),
+            *_further(why[0] if why else "", said[0][0], lead, own),
             *_all_dead(said),
             *_cut_tracebacks(timeline),
             *(quote(s.at) for s in _of_engine(timeline)[:1]),
@@ -114,10 +113,11 @@ def _places(facts: LogFacts, said: list[tuple[LogLine, str]]) -> set[tuple[str, 
     return {(at.file, at.line) for at in (*(at for at, _ in said), *followed)}
 
 
-def _further(why: str, first: LogLine, lead: LogLine) -> tuple[str, ...]:
-    """What Ray says of the reason, and who said first that a process had failed."""
+def _further(why: str, first: LogLine, lead: LogLine, own: Parted | None) -> tuple[str, ...]:
+    """The last words of the process, what Ray says of the reason, and who said first that a process had failed."""
     again = not why or fit(why)[:80] in quote(lead)
-    return (*(() if again else (fit(why),)), *((quote(first),) if first != lead else ()))
+    last = (f"its last words: {quote(own.at)}",) if own is not None else ()
+    return (*last, *(() if again else (fit(why),)), *((quote(first),) if first != lead else ()))
 
 
 def _all_dead(said: list[tuple[LogLine, str]]) -> tuple[str, ...]:

@@ -6,8 +6,6 @@ a line beside them.
 
 from __future__ import annotations
 
-import errno
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -33,12 +31,6 @@ _GENERIC = re.compile(
 )
 # An exception that says of a step that it failed, and not why.
 _OF_A_STEP = re.compile(r"\b[Ff]ailed to \w+(?: [\w-]+){0,3}(?: ?# ?\d{1,9})?[.!]?$|\b[Ss]tep (?:has )?failed[.!]?$")
-_LIBRARY = re.compile(r"^[^\n]{0,80}?\b(?:\w+_)?(?:ERROR|FATAL)\b[|\]:)\s-]{0,4}(?:\S+\.\w{1,4}:\d+:? )?(?:\w+: )?")
-_ERRNO = re.compile(
-    r"\b(?:pthread_\w+|posix_\w+|sem_\w+|shm_open|mmap|bind|connect|socket|ioctl|open|fork)\b(?:\(\))? ?"
-    r"(?:returns?|returned|failed with(?: error)?|error)[ :=]{1,3}-?(?P<number>\d{1,3})\b"
-    r"|\berrno[ :=]{1,3}(?P<said>\d{1,3})\b"
-)
 # A line of a message that tells more than the one that announces it.
 _SPECIFIC = re.compile(
     r"undefined symbol|cannot open shared object|No module named|version [`']\w+_[\d.]+['`]? not found"
@@ -65,17 +57,14 @@ def of_lines(lines: Sequence[str]) -> str:
 
 def with_reasons(facts: LogFacts, candidates: list[Candidate]) -> list[Candidate]:
     """Candidates, and of those that only wrap another failure the reason and the way out that stand beside them."""
-    return [_explained(facts, one) for one in candidates]
+    return [one if one.blameless else _of_step(facts, _explained(facts, one)) for one in candidates]
 
 
 def _explained(facts: LogFacts, one: Candidate) -> Candidate:
-    if one.blameless:
-        return one
     if not (_GENERIC.search(one.what) or _GENERIC.search(one.at.text)):
-        return _of_step(facts, one) if _OF_A_STEP.search(one.what) else one
+        return one
     near = [noted for noted in facts.noted if noted.kind in ("reason", "solution") and _beside(noted, one)]
-    reasons = (noted for noted in near if noted.kind == "reason" and not _LIBRARY.match(noted.at.text))
-    reason = min(reasons, default=None, key=_specificity)
+    reason = min((noted for noted in near if noted.kind == "reason"), default=None, key=_specificity)
     if reason is None:
         return one
     said = _CODE.sub(lambda match: f"{match['code']}: ", reason.at.text.strip())
@@ -93,21 +82,14 @@ def _explained(facts: LogFacts, one: Candidate) -> Candidate:
 def _of_step(facts: LogFacts, one: Candidate) -> Candidate:
     """A candidate that tells of a step which failed, and the first line in which a library said just before what a call
     gave back."""
-    near = (noted for noted in facts.noted if noted.kind == "reason" and _LIBRARY.match(noted.at.text))
-    reason = next((noted for noted in near if _beside(noted, one) and 0 < one.at.line - noted.at.line <= SOON), None)
+    if not _OF_A_STEP.search(one.what):
+        return one
+    near = (noted for noted in facts.noted if noted.kind == "returned" and _beside(noted, one))
+    reason = next((noted for noted in near if 0 < one.at.line - noted.at.line <= SOON), None)
     if reason is None:
         return one
-    said = fit(_decoded(_LIBRARY.sub("", reason.at.text.strip(), count=1)), WIDE)
-    return replace(one, what=f"{said} ({shortened(one.what, SHORT)})", more=(quote(reason.at), *one.more))
-
-
-def _decoded(text: str) -> str:
-    """A text, with the name and the words of the errno in it."""
-    match = _ERRNO.search(text)
-    number = int(match["number"] or match["said"]) if match else 0
-    if match is None or number not in errno.errorcode:
-        return text
-    return f"{text[: match.end()]} ({errno.errorcode[number]}: {os.strerror(number)}){text[match.end() :]}"
+    what = f"{fit(reason.said, WIDE)} ({shortened(one.what, SHORT)})"
+    return replace(one, what=what, more=(quote(reason.at), *one.more))
 
 
 def _way(said: str) -> str:

@@ -37,8 +37,7 @@ def concluded(timeline: Timeline) -> Verdict | None:
     where, task, rank = _WHERE.search(text), _TASK.search(text), _RANK.search(text)
     if where is None and task is None:
         return None
-    known = {rank for rank, _ in timeline.victims if rank is not None}
-    ranks = [_number(rank)] if rank else sorted(known) if len(known) == 1 else []
+    ranks = [_number(rank)] if rank else _only_victim(timeline)
     what = f"{_call(text)} {_how(text)} on {_who(text, ranks)}{_within(timeline)}" if task else "HCCL lost a peer"
     peer = _PEER.search(text)
     on = f", waiting for rank {peer['peer']}" if peer else ""
@@ -51,6 +50,12 @@ def concluded(timeline: Timeline) -> Verdict | None:
         return hang_verdict("SL399", unknown, because=because, remedy=remedy, confidence="low", waiting=ranks)
     because = tuple(quote(one.at) for one in telling[:3])
     return verdict("SL499", f"{what}{on}{seen}", because=because, remedy=remedy, secondary=ranks)
+
+
+def _only_victim(timeline: Timeline) -> list[int]:
+    """The rank that tells that it waited, where it is one alone."""
+    ranks = {rank for rank, _ in timeline.victims if rank is not None}
+    return sorted(ranks) if len(ranks) == 1 else []
 
 
 def _within(timeline: Timeline) -> str:
