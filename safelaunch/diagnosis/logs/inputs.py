@@ -14,6 +14,7 @@ _INPUT = re.compile(
     r"(?:torch\.Size\()?(?P<shape>\[[\d, ]{0,200}\]|\([\d, ]{0,200}\))",
     re.MULTILINE,
 )
+_OF_SHAPES = re.compile(r"\b(?:shapes?|sizes?|dimensions?|lengths?|mismatch\w*)\b", re.IGNORECASE)
 _CALL = re.compile(r"\bOperation: [`'\"]?(?P<call>[\w.]{1,100})")
 
 
@@ -23,7 +24,7 @@ def of_all(one: Raised) -> Candidate | None:
     shapes: dict[str, list[int]] = {}
     for rank, shape in brought.items():
         shapes.setdefault(shape, []).append(rank)
-    if len(shapes) < 2:
+    if len(shapes) < 2 or not _OF_SHAPES.search(one.message):
         return None
     call = _CALL.search(one.message)
     to = f" to {call['call'].rpartition('.')[2]}" if call else ""

@@ -20,8 +20,8 @@ OPTIONS = {
 }
 _CONVERTS = re.compile(r"\b(?:int|float)\((?:[a-z_]\w*\.){0,3}(?P<name>[a-z_]\w*)\)\s*$", re.MULTILINE)
 _VALUE = re.compile(r"(?:could not convert .{0,40}: |base \d+: )(?P<quoted>'[^']{0,200}')|\bvalue: (?P<bare>.{1,200})")
-_DENIED = re.compile(r"\bPermission denied\b|\bEACCES\b|\[Errno 13\]|\bOperation not permitted\b")
-_PATH = re.compile(r"(?:denied|permitted): '(?P<path>[^'\n]{1,300})'")
+_DENIED = re.compile(r"\b[Pp]ermission denied\b|\bEACCES\b|\[Errno 13\]|\b[Oo]peration not permitted\b")
+_PORT = re.compile(r"\bport:? (?P<port>\d{1,5})\b")
 
 
 def failed(timeline: Timeline) -> Verdict | None:
@@ -68,10 +68,9 @@ def _denied(lead: Raised) -> tuple[str, str] | None:
     """That the launcher was not allowed to use a file or a port."""
     if not _DENIED.search(lead.message):
         return None
-    path = _PATH.search(lead.message)
-    if path:
-        return f"it may not use {path['path']}", "see who owns that path, and as whom the job runs (ls -ld PATH; id)"
-    return "it was not allowed to use a port or a file", (
+    port = _PORT.search(lead.message)
+    what = f"it may not listen on port {port['port']}" if port else "it was not allowed to use a port or a file"
+    return what, (
         "a port below 1024 is for root only, and one drawn by chance may be one: set --master-port (MASTER_PORT) to "
         "1024 or more; else see that this user may write to the folders of --log-dir and TMPDIR"
     )

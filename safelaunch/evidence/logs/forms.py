@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 
@@ -23,7 +24,8 @@ _ARROW = re.compile(r"^\s*\u2771\s*\d{1,7} \u2502\s*(?P<code>.*)$")
 _SOURCE = re.compile(r"^\s*\d{1,7} \u2502|^\s*[\u256d\u2502\u2570\u250c\u2514]")  # and boxes of variables within
 _PLACE = re.compile(r"^(?P<file>\S.*?):(?P<line>\d{1,9})\s+in\s+(?P<function>\S+)\s*$")
 
-_OPENS = re.compile(r"error_handler:? ?\{|^\s*(?:\{\s*)?\"message\": ?\{")
+_OPENS = re.compile(r"error_handler\b[^{\n]{0,40}\{|^\s*(?:\{\s*)?\"message\": ?\{(?:\s*$|\s*\"message\": ?\")")
+_MARK = re.compile(r"^\[?[EWIF]\d{3,4} [\d:.]+ +(?:\d+ +)?\S{0,200}error_handler\.py:\d+\] ?")  # torch's, of each line
 _FIELD = re.compile(r"\"(?P<key>message|py_callstack)\": ?(?:(?P<list>\[)|\"(?P<said>(?:[^\"\\]|\\.)*)(?:\"|\\?$))")
 _ITEM = re.compile(r"^\s*\"(?P<said>(?:[^\"\\]|\\.)*)(?:\"?,?|\\)\s*$")
 _STRUCTURE = re.compile(r"^\s*(?:\"(?:message|extraInfo|py_callstack)\": ?[\[{]|[\]}]{1,3},?|\{)?\s*$")
@@ -74,6 +76,7 @@ class _Document:
         """The lines that Python would have written; None where a line belongs to no document."""
         if not self.open and not ("{" in text and _OPENS.search(text)):
             return None
+        text = _MARK.sub("", text)
         first, self.open = not self.open, True
         found: list[str] = []
         for match in _FIELD.finditer(text):
@@ -81,7 +84,11 @@ class _Document:
                 self.listed = True
                 found.append(HEAD)
             elif match["key"] == "message":
-                self.said = self.said or _plain(match["said"])
+                said = _plain(match["said"])
+                if not self.said and not _EXCEPTION.match(said):
+                    self.open = self.listed = False
+                    return None  # it is no exception's, and to be read as what it is
+                self.said = self.said or said
             else:
                 found += _plain(match["said"]).splitlines()
         item = _ITEM.match(text) if self.listed and not found else None
@@ -97,7 +104,7 @@ class _Document:
         """What is still to be given, at the end of it."""
         said, last = self.said.splitlines(), self.last
         self.open, self.listed, self.said, self.last = False, False, "", ""
-        if not said or last == said[-1] or not _EXCEPTION.match(said[0]):
+        if not said or last == said[-1]:
             return [""]
         return [*([] if last else [HEAD]), *said, ""]
 
@@ -128,8 +135,21 @@ class Forms(Tracebacks):
     """
 
     def __init__(self, raised: Callable[[Hashable, Found], None], died: Callable[[Hashable, Fault], None]):
-        super().__init__(raised, died)
+        super().__init__(self._once, died)
+        self._tell = raised
         self._forms: dict[Hashable, _Form] = {}
+        self._told: Counter[tuple[Hashable, str, str]] = Counter()  # by documents, and not yet by Python
+        self._giving = False  # lines of a document
+
+    def _once(self, key: Hashable, found: Found) -> None:
+        """An exception; after torch elastic has logged one it raises it again, and Python prints it."""
+        said = (key, found.type.rpartition(".")[2], found.message.partition("\n")[0])
+        if self._giving:
+            self._told[said] += bool(found.frames)
+        elif self._told[said]:
+            self._told[said] -= 1
+            return
+        self._tell(key, found)
 
     @property
     def waiting(self) -> bool:
@@ -165,5 +185,10 @@ class Forms(Tracebacks):
         super().finish()
 
     def _give(self, key: Hashable, lines: list[str], at: LogLine, sure: bool) -> None:
+        ended = lines[-1:] == [""]
+        self._giving = self._forms[key].document.open or ended
         for line in lines:
             super().feed(key, line, replace(at, text=shortened(line.strip(), WIDTH)), sure)
+        if ended and key in self._streams:
+            self._emit(self._streams[key], key)
+        self._giving = False

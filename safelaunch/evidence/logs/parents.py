@@ -14,7 +14,8 @@ _LIGHTNING = re.compile(
 )
 # Of any program: a process, that it ended, the code of that, and the pid before or behind it.
 _PROCESS = re.compile(
-    r"\b(?:[Pp]rocess|[Ss]ubprocess|[Ww]orker|[Cc]hild)\b(?:[^\n=:]{0,40}?\bpid[ =:]{1,2}(?P<pid>\d{1,9}))?"
+    r"\b(?:[Pp]rocess|[Ss]ubprocess|(?<!DataLoader )[Ww]orker|[Cc]hild)\b"
+    r"(?:[^\n=:]{0,40}?\bpid[ =:]{1,2}(?P<pid>\d{1,9}))?"
     r"[^\n=:]{0,60}?\b(?:failed|exited|died|ended|terminated|crashed)\b[^\n=:]{0,30}?"
     r"\b(?:exit ?code|return ?code|status|code)[ =:]{1,3}(?P<code>-?\d{1,3})\b"
     r"(?:[^\n\d]{1,30}?\bpid[ =:]{1,2}(?P<after>\d{1,9}))?",

@@ -46,7 +46,8 @@ _STARTED = re.compile(
 _PART = re.compile(r"\(RANK (\d{1,7})\)")  # torch/distributed/checkpoint/api.py
 # Right above the head of a traceback that no mark gives to anybody.
 _FAILED = re.compile(
-    r"\b[Rr]ank ?[:#=]? ?\[?(\d{1,7})\]?:? (?:has |had )?(?:failed|crashed|raised|died|caught|got|hit|met)\b"
+    r"\b[Rr]ank ?[:#=]? ?\[?(\d{1,7})\]?:? (?:has |had )?(?:failed|crashed|raised|(?:got|caught|hit|met) an?)"
+    r"(?: (?:with )?(?:the |this )?(?:following )?(?:error|exception))?\W{0,4}$"
 )
 _RELAYED = re.compile(
     r"^(?:ray\.exceptions\.)?RayTaskError\([\w.]+\): "

@@ -87,6 +87,38 @@ def test_a_launcher_that_was_not_allowed_something_failed_before_any_rank_ran(tm
     assert "1024" in verdict.remedy
 
 
+def test_what_python_prints_after_a_document_is_the_same_exception(tmp_path: Path) -> None:
+    shown = traceback("ValueError: bad sample 7", ("/srv/train.py", 12, "step"))
+    for callstack in (shown, [shown.split("\n", 1)[1].rpartition("ValueError")[0]]):
+        verdict = judged(tmp_path, STEPS + document("ValueError: bad sample 7", callstack) + shown)
+
+        assert verdict.summary.startswith("a process raised ValueError: bad sample 7")
+
+
+def test_a_port_that_a_launcher_may_not_listen_on_is_told(tmp_path: Path) -> None:
+    said = "DistNetworkError: The server socket has failed to listen. port: 80, useIpv6: false, name: EACCES, message: permission denied"
+
+    assert "it may not listen on port 80" in judged(tmp_path, document(said, [RUN])).summary
+
+
+def test_each_line_of_a_document_may_have_the_mark_of_torchs_logger(tmp_path: Path) -> None:
+    frames = ['  File "/srv/train.py", line 12, in step\n    loss = f(x)\n']
+    lines = document("ValueError: bad sample 7", frames).removeprefix(HEAD)
+    mark = "E0302 10:00:52.816000 3900 torch/distributed/elastic/multiprocessing/errors/error_handler.py:141] "
+    verdict = judged(tmp_path, marked(lines, mark))
+
+    assert verdict.location is not None
+    assert verdict.summary.startswith("a process raised ValueError: bad sample 7")
+
+
+def test_another_document_with_messages_is_no_traceback_and_hides_nothing(tmp_path: Path) -> None:
+    for text in (
+        '{"message": {"level": "error", "text": "the disk failed"}}',
+        '  "message": {\n    "message": "ERROR: the disk failed",',
+    ):
+        assert judged(tmp_path, f"{STEPS}{text}\n").code != "SL498", text
+
+
 def test_a_path_that_a_launcher_may_not_use_is_told(tmp_path: Path) -> None:
     text = document("PermissionError: [Errno 13] Permission denied: '/logs/run'", [RUN])
 

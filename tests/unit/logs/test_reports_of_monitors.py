@@ -115,5 +115,7 @@ def test_a_line_right_above_a_traceback_gives_it_its_rank(tmp_path: Path) -> Non
     verdict = judged(tmp_path, f"ERROR: Rank 3 failed:\n{raised}")
 
     assert (verdict.code, verdict.culprit_ranks) == ("SL401", (3,))
+    assert judged(tmp_path, f"ERROR: Rank 3 got batch 12\n{raised}").culprit_ranks == ()
+    assert judged(tmp_path, f"ERROR: Rank 3 failed to pass the barrier\n{raised}").culprit_ranks == ()
     assert judged(tmp_path, f"ERROR: Rank 3 failed:\nsaving\n{raised}").culprit_ranks == ()
     assert judged(tmp_path, "ERROR: Rank 3 failed:\n" + rank(1, raised)).culprit_ranks == (1,)
