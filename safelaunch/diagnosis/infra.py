@@ -37,8 +37,8 @@ def agent_lost(end: AgentEnd, host: str = "") -> Verdict:
     - it got a signal: somebody has sent it to the agent, and not to safelaunch, which passes such a signal on to the
       ranks;
     - torch could not be imported;
-    - it could not start the ranks (a device, NUMA, a file that is not there, an option with a value that it does not
-      take, a port that it may not use); in logs, its own traceback says so, and no rank has written a line;
+    - it could not start the ranks (a device, NUMA, a file that is not there);
+    - in logs: its own traceback tells of an option with a wrong value, or of a port that it may not use;
     - it failed while they ran (a node of the job was lost, the store's host went away);
     - it said nothing: something killed the process, and its status names the signal.
 
