@@ -6,13 +6,14 @@ a line beside them.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from safelaunch.diagnosis.logs.quoting import fit
-from safelaunch.diagnosis.logs.timeline import Candidate, quote
-from safelaunch.model.logs import LogFacts, Noted
+from safelaunch.diagnosis.logs.timeline import Candidate, quote, words
+from safelaunch.model.logs import Complaint, LogFacts, Noted
 from safelaunch.shortened import shortened
 
 BEFORE, AFTER = 40, 12  # lines around a failure in which its reason stands
@@ -31,6 +32,7 @@ _GENERIC = re.compile(
 )
 # An exception that says of a step that it failed, and not why.
 _OF_A_STEP = re.compile(r"\b[Ff]ailed to \w+(?: [\w-]+){0,3}(?: ?# ?\d{1,9})?[.!]?$|\b[Ss]tep (?:has )?failed[.!]?$")
+_LEVEL = re.compile(r"(?<![\w.])(?:\w{1,20}_)?(?:ERROR|FATAL|CRITICAL)(?![\w=])|^\[?[EF]\d{3,4} \d\d:")
 # A line of a message that tells more than the one that announces it.
 _SPECIFIC = re.compile(
     r"undefined symbol|cannot open shared object|No module named|version [`']\w+_[\d.]+['`]? not found"
@@ -85,11 +87,18 @@ def _of_step(facts: LogFacts, one: Candidate) -> Candidate:
     if not _OF_A_STEP.search(one.what):
         return one
     near = (noted for noted in facts.noted if noted.kind == "returned" and _beside(noted, one))
-    reason = next((noted for noted in near if 0 < one.at.line - noted.at.line <= SOON), None)
-    if reason is None:
-        return one
-    what = f"{fit(reason.said, WIDE)} ({shortened(one.what, SHORT)})"
-    return replace(one, what=what, more=(quote(reason.at), *one.more))
+    returned = ((noted.at, noted.said) for noted in near if 0 < one.at.line - noted.at.line <= SOON)
+    logged = ((said.at, words(said.at, WIDE)) for said in facts.complaints if _is_just_before(said, one))
+    at, reason = next(itertools.chain(returned, logged), (one.at, ""))
+    what = f"{fit(reason, WIDE)} ({shortened(one.what, SHORT)})"
+    return replace(one, what=what, more=(quote(at), *one.more)) if reason else one
+
+
+def _is_just_before(said: Complaint, one: Candidate) -> bool:
+    """Whether a line that has the level of an error stands just before a failure, and is of nobody else."""
+    near = said.at.file == one.at.file and 0 < one.at.line - said.at.line <= SOON and not said.echo
+    theirs = any(rank != one.rank for rank in said.ranks) or any(name != one.process for name in said.processes)
+    return near and not theirs and _LEVEL.search(said.mark + said.at.text) is not None
 
 
 def _way(said: str) -> str:

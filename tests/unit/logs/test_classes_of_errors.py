@@ -242,6 +242,13 @@ def test_the_error_of_a_library_just_before_leads_over_a_step_that_failed(
     assert advice in verdict.remedy.lower()
 
 
+def test_an_error_in_words_just_before_leads_as_well(tmp_path: Path) -> None:
+    before = "[1700.1] [node:77:0] device.c:12 FABRIC ERROR create_queue(4096) failed: Cannot allocate memory\n"
+    verdict = judged(tmp_path, before + "RuntimeError: Failed to create fabric worker\n")
+
+    assert "create_queue(4096) failed: Cannot allocate memory" in verdict.summary
+
+
 def test_an_error_far_before_or_of_another_process_is_not_why_a_step_failed(tmp_path: Path) -> None:
     said = LIBRARY.format(1, 36, "no thread #0: pthread_create returns 22")
     far = said + "loading a shard\n" * 30 + STEP_FAILED + "\n"

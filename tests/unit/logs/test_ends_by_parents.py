@@ -18,6 +18,7 @@ LOST = "[rank1]:[W302 10:00:57.421222505 TCPStore.cpp:106] [c10d] sendBytes fail
         ("[10:00:56] Child process failed unexpectedly with exitcode=134. pid=4711", "SL406", "SIGABRT"),
         ("the worker process (pid=4711) died with exit code -11", "SL405", "SIGSEGV"),
         ("Subprocess has exited with return code: 139, pid: 4711", "SL405", "SIGSEGV"),
+        ("the child process (pid: 4711) was killed by signal SIGBUS", "SL405", "SIGBUS"),
         ("child process ended with status 137 (pid 4711)", "SL403", "SIGKILL"),
     ],
 )
@@ -29,6 +30,13 @@ def test_a_death_that_a_parent_tells_leads_over_what_lost_it(tmp_path: Path, lin
         assert "4711" in verdict.summary
         assert signal in verdict.summary
         assert verdict.culprit_ranks == ()
+
+
+def test_a_rank_that_a_parent_names_is_that_rank(tmp_path: Path) -> None:
+    for line in ("Rank 3 (pid 4711) exited with code -11", "rank 3 was terminated by SIGSEGV"):
+        verdict = judged(tmp_path, f"{STEPS}{LOST}{line}\n")
+
+        assert (verdict.code, verdict.culprit_ranks) == ("SL405", (3,)), line
 
 
 def test_a_child_that_was_asked_to_end_or_failed_with_a_code_is_no_cause(tmp_path: Path) -> None:

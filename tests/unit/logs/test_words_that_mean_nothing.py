@@ -45,6 +45,14 @@ def test_an_error_is_not_refuted_by_what_was_buffered(tmp_path: Path) -> None:
         assert judged(tmp_path, f"{BEGIN}{line}\n{STEPS}").code == "SL499", line
 
 
+def test_steps_of_an_earlier_time_refute_nothing(tmp_path: Path) -> None:
+    """They were buffered, and came out when the process ended."""
+    steps = "".join(f"2026-01-04 10:00:0{n} step {n} loss 2.1\n" for n in range(8))
+
+    assert judged(tmp_path, f"{steps}2026-01-04 10:05:00 the queue is stuck\n{steps}").code == "SL499"
+    assert judged(tmp_path, f"2026-01-04 09:05:00 the queue is stuck\n{steps}").code == "SL498"
+
+
 def test_what_many_lines_follow_is_not_near_the_end(tmp_path: Path) -> None:
     verdict = judged(tmp_path, f"{BEGIN}the store was lost to us\n" + "loading another shard\n" * 20)
 
