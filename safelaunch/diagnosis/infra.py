@@ -38,6 +38,7 @@ def agent_lost(end: AgentEnd, host: str = "") -> Verdict:
       ranks;
     - torch could not be imported;
     - it could not start the ranks (a device, NUMA, a file that is not there);
+    - in logs: its own traceback tells of an option with a wrong value, or of a port that it may not use;
     - it failed while they ran (a node of the job was lost, the store's host went away);
     - it said nothing: something killed the process, and its status names the signal.
 

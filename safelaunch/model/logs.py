@@ -136,7 +136,7 @@ class Brought(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Ended(Event):
-    """How a process ended, in the words of whoever saw it (`by`: elastic, slurm, kubernetes, launcher, kernel,
+    """How a process ended, in the words of whoever saw it (`by`: elastic, slurm, kubernetes, launcher, parent, kernel,
     faulthandler).
 
     `code` is negative for a signal, None where only words are there. `first` marks what torch elastic noticed first,
@@ -209,15 +209,17 @@ class Odd:
 
 
 NotedKind = Literal[
-    "rank", "reason", "solution", "native", "xid", "ras", "recorder", "hccl", "stack", "state", "silence", "backwards"
-]
+    "rank", "reason", "returned", "solution", "native", "xid", "ras", "recorder", "hccl", "stack", "state", "silence",
+    "backwards",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Noted:
     """A line that tells something beside a failure, or belongs to a report that several lines make: whose rank it
-    names, a reason or a way out that a library gives, a frame of native code, a piece of a monitor's report. `said` is
-    the part that tells it, `rank` whose line it is by its mark, or the rank that it names where its kind is `rank`."""
+    names, a reason, a way out or what a call gave back in the words of a library, a frame of native code, a piece of a
+    monitor's report. `said` is the part that tells it, `rank` whose line it is by its mark, or the rank that it names
+    where its kind is `rank`."""
 
     at: LogLine
     kind: NotedKind
@@ -272,13 +274,23 @@ class Paced:
 
 
 @dataclass(frozen=True)
+class Parted:
+    """The last line of a process whose mark tells its pid, with its node and its rank as far as they are known."""
+
+    at: LogLine
+    pid: int
+    host: str = ""
+    rank: int | None = None
+
+
+@dataclass(frozen=True)
 class LogFacts:
     """All that was found in the logs of one job. `world_size` is None where no line tells it. `tails` are the last
     lines of ranks; `waiting_at` are the lines of the program at which ranks waited in a collective that timed out.
     `finished` are lines near the ends of files that say that the job ended well, and `parting` the last one of each
     file there that says that something failed; `attempt` is the latest one begun. `odd` is what is odd about the
     numbers of steps, `complaints` are the lines that speak of a failure in whatever words, and `last` the last lines of
-    each file. `passed_over` are files whose names do
+    each file, `parted` those of processes whose marks tell their pids. `passed_over` are files whose names do
     not say what they are: they were not read. `noted` are lines that tell something beside failures, in the order of
     each file. `paced` are the ranks that wrote lines of steps.
     """
@@ -300,6 +312,7 @@ class LogFacts:
     attempt: int = 0
     odd: tuple[Odd, ...] = ()
     last: tuple[LogLine, ...] = ()
+    parted: tuple[Parted, ...] = ()
     complaints: tuple[Complaint, ...] = ()
     passed_over: tuple[str, ...] = ()
     noted: tuple[Noted, ...] = ()

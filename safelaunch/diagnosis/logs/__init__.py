@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from safelaunch.codes import CATALOGUE, Trait
-from safelaunch.diagnosis.logs import crashes, hangs, lost, messengers, nccl2, reports
+from safelaunch.diagnosis.logs import crashes, hangs, launch, lost, messengers, nccl2, reports
 from safelaunch.diagnosis.logs.classify import before_the_last, classify
 from safelaunch.diagnosis.logs.context import with_context
 from safelaunch.diagnosis.logs.coverage import with_all_told
@@ -56,6 +56,7 @@ def _judge(timeline: Timeline) -> Verdict:
         _outside_first,
         _failed_beside_a_hang,
         crashes.meeting_failed,
+        launch.failed,
         crashes.from_outside,
         reports.concluded,
         hangs.stuck_watchdog,
@@ -110,13 +111,13 @@ def _outside_first(timeline: Timeline) -> Verdict | None:
 def _failed_beside_a_hang(timeline: Timeline) -> Verdict | None:
     """Whoever failed by itself is why others waited; without that, the hang speaks."""
     gave_up = [*timeline.facts.timed_out, *nccl2.waited(timeline.facts).values()]
-    waited = {said.rank for said in gave_up}
+    waited, processes = {said.rank for said in gave_up}, {"", *(said.process for said in gave_up)}
 
     def is_firm(one: Candidate) -> bool:
         if not one.message_only:
             return one.rank not in waited
-        # A message without a traceback is firm where a rank wrote it before its peers gave up.
-        own = one.rank is not None and one.rank not in waited
+        # A message without a traceback is firm where a process wrote it before its peers gave up.
+        own = one.rank not in waited if one.rank is not None else one.process not in processes
         return own and bool(gave_up) and all(before(one.at, said.at) for said in gave_up)
 
     failed = crashes.crashed(timeline) if any(is_firm(one) for one in timeline.candidates) else None

@@ -30,6 +30,14 @@ _ON_AMD = (
 _ON_ASCEND = (("nvidia-smi", "npu-smi info"), ("CUDA_LAUNCH_BLOCKING=1", "ASCEND_LAUNCH_BLOCKING=1"), ("GPU", "NPU"))
 _ON_GAUDI = (("nvidia-smi", "hl-smi"), ("GPU", "HPU"))
 
+_BRIDGE = re.compile(r"\bto \(?172\.17\.\d")  # docker0
+_THREADS = re.compile(r"pthread_create\b[^\n]{0,40}\((?P<name>EINVAL|EAGAIN)\b")
+_OF_THREADS = {
+    "EINVAL": "a thread was to run on a CPU that this process may not use: compare the pinning of the library's "
+    "threads (of oneCCL CCL_WORKER_AFFINITY, of OpenMP OMP_PLACES) with the job's CPUs (taskset -pc PID; the cgroup)",
+    "EAGAIN": "no more threads may be started: see the limits of processes (ulimit -u; pids.max of the cgroup)",
+}
+
 # The calls in which a job is set up: the model, the optimizer's states, the buckets of DDP, the loading of weights.
 _SETTING_UP = re.compile(
     r"dist\.Reducer\(|_ddp_init_helper|DistributedDataParallel\(|_configure_\w*optimizer|configure_optimizers|ZeroOptimizer\("
@@ -78,11 +86,8 @@ def _beside(facts: LogFacts, one: Candidate) -> list[str]:
 def _of_phase(facts: LogFacts, text: str, one: Candidate, remedy: str) -> str:
     if one.code == "SL420":
         return _of_memory(text, remedy)
-    if one.code == "SL424" and "gloo/transport" in text:
-        return (
-            "Gloo takes ports of its own, not the store's: see how many sockets and which port range this node has "
-            "(ss -s; sysctl net.ipv4.ip_local_port_range), and that GLOO_SOCKET_IFNAME names an interface that is up"
-        )
+    if special := _of_system(text, one):
+        return special
     if "did not receive grad" in text and "TORCH_DISTRIBUTED_DEBUG" in remedy:
         return "use the parameters that the message names in every step, or set find_unused_parameters=True"
     if remedy.startswith("NCCL_DEBUG=WARN") and _has_warnings(facts):
@@ -90,6 +95,24 @@ def _of_phase(facts: LogFacts, text: str, one: Candidate, remedy: str) -> str:
     if remedy.startswith("NCCL_DEBUG=WARN") and "Last error:" in text:
         return "the last error in the message is NCCL's reason; NCCL_DEBUG=INFO shows what it did before, on all ranks"
     return remedy
+
+
+def _of_system(text: str, one: Candidate) -> str:
+    """What fits the sockets, networks and threads of a node; empty where it is of none of these."""
+    if one.code == "SL424" and "gloo/transport" in text:
+        return (
+            "Gloo takes ports of its own, not the store's: see how many sockets and which port range this node has "
+            "(ss -s; sysctl net.ipv4.ip_local_port_range), and that GLOO_SOCKET_IFNAME names an interface that is up"
+        )
+    if one.code == "SL602" and one.host and not one.host.startswith("172.17.") and _BRIDGE.search(one.at.text):
+        return (
+            "172.17.x.x is the bridge of Docker on one node, which no other node reaches: start the containers with "
+            "--network=host, or give the address of a network that the nodes share (MASTER_ADDR; of Ray "
+            "--node-ip-address)"
+        )
+    if match := _THREADS.search(text):
+        return _OF_THREADS[match["name"]]
+    return ""
 
 
 def _has_warnings(facts: LogFacts) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from safelaunch.diagnosis.crash.first_failure import IMPORT_ERRORS
 from safelaunch.diagnosis.frames import first_of_user
-from safelaunch.diagnosis.logs import nccl, said
+from safelaunch.diagnosis.logs import inputs, nccl, said
 from safelaunch.diagnosis.logs.exceptions import REPEATED
 from safelaunch.diagnosis.logs.exits import EARLIEST, only_failed
 from safelaunch.diagnosis.logs.reports import xids
@@ -66,7 +66,7 @@ def from_raised(end: Ended | None, one: Raised) -> Candidate:
         end: how the launcher says that its rank ended.
         one: the exception.
     """
-    found = of_parts(one) or _of_itself(end, one)
+    found = of_parts(one) or inputs.of_all(one) or _of_itself(end, one)
     if _PASSED_ON.search(one.message):
         return replace(found, rank=None, local=None, process="", pid=None)
     return found

@@ -19,6 +19,7 @@ from safelaunch.diagnosis.logs.exceptions import (
     Exceptions,
     ended_losing_a_peer,
     ended_well_after,
+    follows_the_end,
     near_end,
     something_failed,
     sort_exceptions,
@@ -60,7 +61,11 @@ def _alarms(facts: LogFacts, exceptions: Exceptions) -> tuple[Sighting, ...]:
         # Programs log errors of which they think nothing; what torch, NCCL or a kernel says so ends more than a sample.
         logged = s.known.name == "error-level"
         later = any(end.at.file == s.at.file and end.at.line > s.at.line for end in facts.finished)
-        return ended_well_after(facts, s.at) or (logged and (later or not near_end(facts, s.at)))
+        return (
+            ended_well_after(facts, s.at)
+            or follows_the_end(facts, s.at)
+            or (logged and (later or not near_end(facts, s.at)))
+        )
 
     return tuple(
         s

@@ -333,10 +333,10 @@ def meeting_failed(timeline: Timeline) -> Verdict | None:
         return None
     lead, known = found
     said, at = inner.words(timeline.facts, lead.at, lead.chain) if inner.POINTS.search(lead.message) else ("", None)
-    name = lead.type.rpartition(".")[2]
+    own = f"{lead.type.rpartition('.')[2]}: {one_line(said or lead.message, 150 if said else 120)}"
     return verdict(
         known.code,
-        f"the launcher failed: {known.means} ({name}: {one_line(said or lead.message, 150 if said else 120)})",
+        f"the launcher failed: {known.means} ({own.rstrip(': ')})",
         because=(quote(lead.at), *((quote(at),) if at is not None else ()), *missing(timeline.facts)[:1]),
         remedy=known.remedy,
         kind="infra" if has(known.code, Trait.INFRASTRUCTURE) else "crash",

@@ -18,6 +18,11 @@ NEAR_END = 30  # lines; tracebacks of launchers come after the last words of a r
 _CONTROLLER = re.compile(r"\w*(?:Controller|Coordinator|Supervisor|Driver)\b")
 # Ray shows a line once, and counts the processes that wrote it as well.
 REPEATED = re.compile(r"\s*\[repeated (\d{1,6})x across cluster\]")
+_GONE = re.compile(
+    r"\b(?:main|parent|master|driver) process (?:has |have |is |was |had )?(?:already |been )?"
+    r"(?:disappear\w*|gone|exited|ended|died|dead|vanished|not alive|no longer|lost|terminated)\b",
+    re.IGNORECASE,
+)
 LEAVING_ALONE = {"KeyboardInterrupt", "SystemExit", "GeneratorExit"}  # somebody asked for it
 # Signatures that fit lost connections of any kind, not only those between ranks.
 ANY_CONNECTION = {"gloo-lost-peer", "store-gone", "store-timeout"}
@@ -79,6 +84,13 @@ def ended_well_after(facts: LogFacts, at: LogLine, rank: int | None = None) -> b
     """
     ends = (end for end in facts.finished if end.at.file == at.file and end.at.line > at.line)
     return any(end.proof or (rank is not None and end.rank == rank) or end.stepped > at.line for end in ends)
+
+
+def follows_the_end(facts: LogFacts, at: LogLine) -> bool:
+    """Whether a helper says, behind a line that tells of the job's end, that the process which started it has gone."""
+    return _GONE.search(at.text) is not None and any(
+        end.at.file == at.file and end.at.line < at.line for end in facts.finished
+    )
 
 
 def something_failed(facts: LogFacts) -> bool:

@@ -20,14 +20,14 @@ SHUTDOWN_S = 2.0
 # Of failures that are alike, so many are compared with each other: among tens of thousands, more would take minutes.
 EARLIEST = 100
 
-ABORTED = ("nccl-aborted", "nccl2-timeout", "nccl2-abort")  # SIGABRT follows these
+ABORTED = ("nccl-aborted", "nccl2-timeout", "nccl2-abort", "nccl-heartbeat")  # SIGABRT follows these
 WATCHDOG = "watchdog thread terminated with exception"  # and what that was: then it ends its process
 STACK = 6  # frames that are shown
 CANCELLED = ("slurm-step-cancelled", "slurm-cancelled")
 OUTSIDE_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 # Who says how a process ended -> which of the independent witnesses of a candidate that is.
-WITNESSES = {"elastic": "launcher", "slurm": "scheduler", "kubernetes": "scheduler"}
+WITNESSES = {"elastic": "launcher", "parent": "launcher", "slurm": "scheduler", "kubernetes": "scheduler"}
 
 
 def failed_by_itself(end: Ended) -> bool:
@@ -166,7 +166,7 @@ class _Context:
         if number == signal.SIGABRT:
             if self.aborting or explained:
                 return "consequence"
-            if end.by != "faulthandler" and not end.frames:
+            if end.by not in ("faulthandler", "parent") and not end.frames:
                 return "unexplained"  # who aborts says why on stderr; without that it may have followed
         return "candidate"
 
@@ -202,6 +202,9 @@ def _candidate(end: Ended, oom_counted: bool) -> Candidate:
     if end.launcher:
         what, code = f"the launcher itself crashed in native code ({_signal_name(number)})", "SL601"
         remedy = "the stack is torchrun's and no rank's: look at its rendezvous and the versions of torch and Python"
+    told = end.by == "parent" and end.rank is None
+    if told and number == signal.SIGABRT:
+        remedy = "read what that process wrote before: who aborts says why on stderr, and the line is its parent's"
     scheduler = {"scheduler"} if oom_counted and number == signal.SIGKILL else set()
     return Candidate(
         rank=end.rank,
@@ -210,6 +213,8 @@ def _candidate(end: Ended, oom_counted: bool) -> Candidate:
         at=end.at,
         what=what,
         local=end.local_rank if end.rank is None else None,
+        process=f"process {end.pid}" if told else "",
+        message_only=told and number == signal.SIGABRT,  # it may have followed from what another one did
         blameless=end.launcher,
         more=_stack(end),
         sources=frozenset({WITNESSES.get(end.by, end.by), *scheduler}),

@@ -10,13 +10,13 @@ import re
 
 from safelaunch.codes import CATALOGUE, EXIT_SCRIPT_FAILED
 from safelaunch.diagnosis.logs.crashes import signal_name
-from safelaunch.diagnosis.logs.exceptions import after_a_death
+from safelaunch.diagnosis.logs.exceptions import REPEATED, after_a_death
 from safelaunch.diagnosis.logs.quoting import fit
 from safelaunch.diagnosis.logs.timeline import Timeline, before, missing, quote, words
 from safelaunch.diagnosis.logs.waits import hang_verdict
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Verdict
-from safelaunch.model.logs import LogFacts, LogLine, Sighting
+from safelaunch.model.logs import LogFacts, LogLine, Parted, Sighting
 
 NAMES = ("ray-actor-died", "messenger", "worker-died")
 NEAR = 12  # lines, in which Ray writes what it knows of an actor
@@ -37,6 +37,10 @@ _FIELDS = {
 _WHY = re.compile(r"(?:The actor is dead because|Worker exit type:|Worker exit detail:|The actor died because) ?[^\n]*")
 _OF_RAY = re.compile(r"\bray\b|Ray|actor", re.IGNORECASE)
 _SERVER_LOG = re.compile(r"[Cc]heck (?:the )?(?:server |its )?logs?\b")
+_RETURNED = re.compile(
+    r"\b[Rr]eturn(?:ed|ing|s)? from\b|\b(?:[Ff]inished|[Cc]ompleted|[Dd]one with|[Ll]eft|[Ll]eaving|[Ee]xiting)"
+    r" (?:the )?(?:\w+ )?(?:func|function|main|loop|worker|train\w*)\b"
+)
 _SECONDS = re.compile(r"(?:watchdog_timeout=|found in )(\d{1,7})")
 
 
@@ -61,7 +65,8 @@ def passed_on(timeline: Timeline) -> Verdict | None:
     named = set(found) - {"code", "name"}
     if timeline.unexplained and not named:
         return None  # a launcher names the one that ended
-    summary = f"{_who(found)} died{_how(found)}, and its own words are not in the logs"
+    own = _own_words(timeline.facts, found)
+    summary = f"{_who(found)} died{_how(found)}" + _ending(own)
     if not named:
         summary = "a process tells that another one failed, and the words of that one are not in the logs: "
         summary += words(lead)
@@ -72,7 +77,7 @@ def passed_on(timeline: Timeline) -> Verdict | None:
         summary=summary,
         because=(
             quote(lead),
-            *_further(why[0] if why else "", said[0][0], lead),
+            *_further(why[0] if why else "", said[0][0], lead, own),
             *_all_dead(said),
             *_cut_tracebacks(timeline),
             *(quote(s.at) for s in _of_engine(timeline)[:1]),
@@ -86,16 +91,33 @@ def passed_on(timeline: Timeline) -> Verdict | None:
     )
 
 
+def _own_words(facts: LogFacts, found: dict[str, str]) -> Parted | None:
+    """The last line of the process that died, by the pid and the node in the mark of its lines."""
+    pid, node = found.get("pid", ""), found.get("node", "")
+    own = [one for one in facts.parted if str(one.pid) == pid and (not (node and one.host) or one.host == node)]
+    return own[-1] if own else None
+
+
+def _ending(own: Parted | None) -> str:
+    """How a headline on a death goes on: by the last words of the process that died."""
+    if own is None:
+        return ", and its own words are not in the logs"
+    returned = " after its function had returned" if _RETURNED.search(own.at.text) else ""
+    rank = f"it was rank {own.rank}, and " if own.rank is not None else "and "
+    return f"{returned}: {rank}its last words are `{REPEATED.sub('', words(own.at, 100))}`".replace(": and", ", and")
+
+
 def _places(facts: LogFacts, said: list[tuple[LogLine, str]]) -> set[tuple[str, int]]:
     """The lines that are explained where one of these processes died: theirs, and what followed from that."""
     followed = (one.at for one in facts.raised if after_a_death(facts, one))
     return {(at.file, at.line) for at in (*(at for at, _ in said), *followed)}
 
 
-def _further(why: str, first: LogLine, lead: LogLine) -> tuple[str, ...]:
-    """What Ray says of the reason, and who said first that a process had failed."""
+def _further(why: str, first: LogLine, lead: LogLine, own: Parted | None) -> tuple[str, ...]:
+    """The last words of the process, what Ray says of the reason, and who said first that a process had failed."""
     again = not why or fit(why)[:80] in quote(lead)
-    return (*(() if again else (fit(why),)), *((quote(first),) if first != lead else ()))
+    last = (f"its last words: {quote(own.at)}",) if own is not None else ()
+    return (*last, *(() if again else (fit(why),)), *((quote(first),) if first != lead else ()))
 
 
 def _all_dead(said: list[tuple[LogLine, str]]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from safelaunch.codes import CATALOGUE, EXIT_OK
 from safelaunch.diagnosis.logs import context, cut_off, nccl, reports, silent, speaker
 from safelaunch.diagnosis.logs.coverage import GRAVE, SAID, whose
-from safelaunch.diagnosis.logs.exceptions import ended_well_after
+from safelaunch.diagnosis.logs.exceptions import ended_well_after, follows_the_end
 from safelaunch.diagnosis.logs.quoting import fit
 from safelaunch.diagnosis.logs.timeline import Timeline, missing, quote, words
 from safelaunch.diagnosis.wording import one_line
@@ -44,6 +44,7 @@ PHASES = (
 )
 
 _SAYS = re.compile(r"^(?!\s*[|+]).*[^\W\d_]{3}")  # no edge of a table, and no ruler
+LAST = 10  # lines, behind which one is not near the end
 FEW = 50  # lines, of which nothing can be said
 
 
@@ -117,7 +118,8 @@ def _inconclusive(timeline: Timeline, because: tuple[str, ...]) -> Verdict | Non
     launcher = next((one for one in timeline.launcher if one.type), None)
     if launcher is not None:
         said = one_line(f"{launcher.type}: {launcher.message}", 150)
-        return _cannot_tell(f"the launcher failed: {said}", quote(launcher.at), *because)
+        remedy = cut_off.where_to_look(launcher)
+        return _cannot_tell(f"the launcher failed: {said}", quote(launcher.at), *because, remedy=remedy)
     if timeline.earlier and not (timeline.facts.finished or context.reached_its_last_step(timeline.facts)):
         line = f"an earlier attempt failed: {quote(timeline.earlier[0].at)}"
         return _cannot_tell("the logs do not say how the last attempt ended", *because, line)
@@ -139,7 +141,7 @@ def _of_cut(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:
     what += f"; {near}" if near else ""
     if before is not None:
         lines = (quote(before.at), *lines)
-        what = f"{_whose(before)}{_what(before)}; {what}"
+        what = f"{_whose(before)}{_what(before, _behind(timeline.facts, before.at))}; {what}"
     elif number is not None:
         lines = (_around(number), *lines)
         what = f"{number.what}; then {what}"
@@ -154,7 +156,7 @@ def _alarmed(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:
     lines = {(s.at.file, s.at.line): s for s in timeline.alarms}
     others = [s for place, s in lines.items() if place != (lead.at.file, lead.at.line)][-2:]
     return _cannot_tell(
-        f"cannot tell what became of the job: {_whose(lead)}{_what(lead)}",
+        f"cannot tell what became of the job: {_whose(lead)}{_what(lead, _behind(timeline.facts, lead.at))}",
         quote(lead.at),
         *(quote(s.at) for s in others),
         *because[:1],
@@ -172,14 +174,21 @@ def _whose(said: Sighting) -> str:
     return f"{who}: " if who else ""
 
 
-def _what(said: Sighting) -> str:
-    """What a line says: of NCCL, its own words."""
+def _behind(facts: LogFacts, at: LogLine) -> int:
+    """How many lines stand behind a line."""
+    return max((file.lines for file in facts.files if file.path == at.file), default=at.line) - at.line
+
+
+def _what(said: Sighting, behind: int) -> str:
+    """What a line says: of NCCL, its own words. It stands near the end of a log where few lines are behind it."""
     reason = nccl.of_line(said)
     if reason:
         return f"NCCL warned: {reason}"
     if said.known.name not in WORDY:
         return f"{said.known.means}, and the logs do not say more"
-    means = "near its end, the log says" if said.known.name == "trouble" else f"{said.known.means}:"
+    means = f"{said.known.means}:"
+    if said.known.name == "trouble":
+        means = "the log says" if behind > LAST else "near its end, the log says"
     return f"{means} `{words(said.at)}`"
 
 
@@ -265,7 +274,8 @@ def _is_known(facts: LogFacts, at: LogLine) -> bool:
     """Whether what a last line says is known to be no failure: a message that is worth a note, or one that the job
     ended well after."""
     noted = any((s.at.file, s.at.line) == (at.file, at.line) for s in facts.sightings if s.known.role == "note")
-    return noted or ended_well_after(facts, at) or any(end.at.line == at.line for end in facts.finished)
+    noted = noted or ended_well_after(facts, at) or follows_the_end(facts, at)
+    return noted or any(end.at.line == at.line for end in facts.finished)
 
 
 def _cut_off(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:

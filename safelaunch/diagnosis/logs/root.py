@@ -237,7 +237,7 @@ def _of_nobody(facts: LogFacts, lead: Candidate, times: int) -> str:
     where = f" on {lead.host}" if lead.host and lead.host not in lead.process else ""
     whose = lead.process or (f"local rank {lead.local}" if lead.local is not None else "")
     if has(lead.code, Trait.INFRASTRUCTURE):
-        return f"{re.sub('^raised', 'the job failed with', lead.what)}{where}"
+        return _of_infrastructure(lead, where)
     if lead.what.startswith(VERBS):
         who = "a process" if times == 1 else f"{times} processes"
         if whose and times == 1:
@@ -245,6 +245,12 @@ def _of_nobody(facts: LogFacts, lead: Candidate, times: int) -> str:
         what = _of_several(lead.what) if times > 1 else lead.what
         return f"{who}{where} {_sentence(what)}; {speaker.claim(facts, lead)}"
     return _told_by_words(facts, lead, whose if times == 1 else "", where)
+
+
+def _of_infrastructure(lead: Candidate, where: str) -> str:
+    """What no rank is to blame for. Behind the address of an endpoint, `on node-a` would be read as its place."""
+    what = re.sub("^raised", "the job failed with", lead.what)
+    return f"{_sentence(what)}; so says {lead.host}" if where and lead.code == "SL602" else f"{what}{where}"
 
 
 def _claimed(text: str, claim: str) -> str:

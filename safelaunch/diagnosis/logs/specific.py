@@ -6,16 +6,18 @@ a line beside them.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from safelaunch.diagnosis.logs.quoting import fit
-from safelaunch.diagnosis.logs.timeline import Candidate, quote
-from safelaunch.model.logs import LogFacts, Noted
+from safelaunch.diagnosis.logs.timeline import Candidate, quote, words
+from safelaunch.model.logs import Complaint, LogFacts, Noted
 from safelaunch.shortened import shortened
 
 BEFORE, AFTER = 40, 12  # lines around a failure in which its reason stands
+SOON = 10  # lines before one in which a library said what failed
 WIDE, SHORT = 200, 90  # characters of a reason, and of the wrapper beside it
 
 # What says no more than that something failed, or that the reason stands elsewhere.
@@ -28,6 +30,9 @@ _GENERIC = re.compile(
     r"|subprocess-exited"
     r"|CalledProcessError|non-zero exit|DLL load failed|Error building extension|could not be imported"
 )
+# An exception that says of a step that it failed, and not why.
+_OF_A_STEP = re.compile(r"\b[Ff]ailed to \w+(?: [\w-]+){0,3}(?: ?# ?\d{1,9})?[.!]?$|\b[Ss]tep (?:has )?failed[.!]?$")
+_LEVEL = re.compile(r"(?<![\w.])(?:\w{1,20}_)?(?:ERROR|FATAL|CRITICAL)(?![\w=])|^\[?[EF]\d{3,4} \d\d:")
 # A line of a message that tells more than the one that announces it.
 _SPECIFIC = re.compile(
     r"undefined symbol|cannot open shared object|No module named|version [`']\w+_[\d.]+['`]? not found"
@@ -54,11 +59,11 @@ def of_lines(lines: Sequence[str]) -> str:
 
 def with_reasons(facts: LogFacts, candidates: list[Candidate]) -> list[Candidate]:
     """Candidates, and of those that only wrap another failure the reason and the way out that stand beside them."""
-    return [_explained(facts, one) for one in candidates]
+    return [one if one.blameless else _of_step(facts, _explained(facts, one)) for one in candidates]
 
 
 def _explained(facts: LogFacts, one: Candidate) -> Candidate:
-    if one.blameless or not (_GENERIC.search(one.what) or _GENERIC.search(one.at.text)):
+    if not (_GENERIC.search(one.what) or _GENERIC.search(one.at.text)):
         return one
     near = [noted for noted in facts.noted if noted.kind in ("reason", "solution") and _beside(noted, one)]
     reason = min((noted for noted in near if noted.kind == "reason"), default=None, key=_specificity)
@@ -76,6 +81,26 @@ def _explained(facts: LogFacts, one: Candidate) -> Candidate:
     )
 
 
+def _of_step(facts: LogFacts, one: Candidate) -> Candidate:
+    """A candidate that tells of a step which failed, and the first line in which a library said just before what a call
+    gave back."""
+    if not _OF_A_STEP.search(one.what):
+        return one
+    near = (noted for noted in facts.noted if noted.kind == "returned" and _beside(noted, one))
+    returned = ((noted.at, noted.said) for noted in near if 0 < one.at.line - noted.at.line <= SOON)
+    logged = ((said.at, words(said.at, WIDE)) for said in facts.complaints if _is_just_before(said, one))
+    at, reason = next(itertools.chain(returned, logged), (one.at, ""))
+    what = f"{fit(reason, WIDE)} ({shortened(one.what, SHORT)})"
+    return replace(one, what=what, more=(quote(at), *one.more)) if reason else one
+
+
+def _is_just_before(said: Complaint, one: Candidate) -> bool:
+    """Whether a line that has the level of an error stands just before a failure, and is of nobody else."""
+    near = said.at.file == one.at.file and 0 < one.at.line - said.at.line <= SOON and not said.echo
+    theirs = any(rank != one.rank for rank in said.ranks) or any(name != one.process for name in said.processes)
+    return near and not theirs and _LEVEL.search(said.mark + said.at.text) is not None
+
+
 def _way(said: str) -> str:
     """A library's own way out, as advice."""
     return f"the log's own advice: {fit(said, WIDE).rstrip('.')}"
@@ -83,7 +108,7 @@ def _way(said: str) -> str:
 
 def _beside(noted: Noted, one: Candidate) -> bool:
     away = noted.at.line - one.at.line
-    own = noted.rank in (None, one.rank) or one.rank is None
+    own = (noted.rank in (None, one.rank) or one.rank is None) and noted.process in ("", one.process)
     return noted.at.file == one.at.file and -BEFORE <= away <= AFTER and own
 
 

@@ -14,6 +14,7 @@ from safelaunch.evidence.logs.messages import NCCL_PROCESS
 from safelaunch.evidence.logs.prefixes import seconds
 from safelaunch.model import Location
 from safelaunch.model.logs import (
+    DIGITS,
     Brought,
     Complaint,
     Desync,
@@ -23,6 +24,7 @@ from safelaunch.model.logs import (
     LogLine,
     Noted,
     Paced,
+    Parted,
     Progress,
     Raised,
     Sighting,
@@ -115,9 +117,20 @@ def facts(files: Sequence[Contents]) -> LogFacts:
         attempt=attempt,
         odd=tuple(replace(one, at=dated(one.at)) for file in files for one in file.odd),
         last=tuple(dated(line) for file in files for line in file.last),
+        parted=_parted(files, ranks, dated),
         complaints=_complaints(files, ranks, dated),
         noted=tuple(_noted(origin, one, ranks, dated) for file in files for origin, one in file.noted),
         paced=_paced(files, ranks, dated),
+    )
+
+
+def _parted(files: Sequence[Contents], ranks: Ranks, dated: _Dates) -> tuple[Parted, ...]:
+    """The last lines of processes that a mark names by their pids."""
+    return tuple(
+        Parted(dated(line), int(pid), origin.host, ranks.of(origin))
+        for file in files
+        for origin, (line, _) in file.tails.items()
+        if (pid := origin.process.rpartition("pid=")[2]).isdecimal() and len(pid) < DIGITS
     )
 
 

@@ -61,6 +61,10 @@ class Complaints(Generic[Writer]):
             mark = _COLOUR.sub("", whole.rstrip()[: -len(text)]) if whole.rstrip().endswith(text) else ""
             self.add(writer, replace(at, text=shortened(text, WIDTH)), weight, mark)
 
+    def pass_over(self, line: int) -> None:
+        """A line that is no more than the rest of the one before it."""
+        self._looked.add(line)
+
     def add(self, writer: Writer, at: LogLine, weight: int, mark: str = "") -> None:
         """A line that is known to speak of a failure, with what stood before its message."""
         kind = _VARIES.sub("#", at.text[:LONGEST].lower())[:200]

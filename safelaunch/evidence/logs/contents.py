@@ -15,6 +15,7 @@ from safelaunch.model.logs import Event, LogFile, LogLine, Noted, Odd, WellEnded
 
 _WORKER = re.compile(r"\(ip=[^,\s)]{1,64}, pid=(?P<pid>\d{1,9})\) world_rank=(?P<rank>\d{1,6})\b")
 _AMBIGUOUS = -1  # one pid, on several nodes
+FIELDS = 12  # lines of a result that a program prints
 SPAWNED = "spawned"  # by torch.multiprocessing, on this node
 
 
@@ -66,6 +67,8 @@ class Contents:
         if habitual.STEP.search(text):
             self.stepped = at.line
         self.steps.setdefault(origin, Steps()).note(at, text)
+        if last_words.ERROR_OF_RESULT.match(text) and self.finished and at.line - self.finished[-1].at.line < FIELDS:
+            self.finished.pop()
         if said := last_words.well_ended(text):
             self.finished.append(WellEnded(at, said == "proof", origin.rank, self.stepped))
 

@@ -128,6 +128,17 @@ def ends_with(text: str, whole: str, *, last: bool) -> bool:
     return _strength(text, whole, last) >= SAID or (bool(known) and not harmless.takes_back(text))
 
 
+def is_doubtful(text: str, whole: str) -> bool:
+    """Whether a line says that something failed by a word alone, without a level: progress behind it refutes that.
+
+    Args:
+        text: the line, without what stands before its message.
+        whole: the line as it is.
+    """
+    graver = any(pattern.search(text) for pattern in (_EXCEPTION, _FATAL, _HEADING, _STOPPED)) or contradicts(text)
+    return not graver and not _LEVEL.search(whole) and not text.startswith(INTERRUPTED) and wordings.is_doubtful(text)
+
+
 def _has_news(text: str) -> bool:
     return not any(pattern.search(text) for pattern in (_NO_WORDS, _NO_NEWS, _HEADING, _TABLE))
 

@@ -19,6 +19,8 @@ _TAKEN_BACK = re.compile(
     r"(?:be (?:killed|terminated|cancell?ed|aborted|stopped) (?:after|if|when|unless)"
     r"|(?:raise|throw|cause|lead to|result in) )"
     r"|\b(?:handler|hook|callback|watcher|listener)s? (?:for|on|of) SIG[A-Z]+|\b(?:is|are|was) (?:enabled|disabled)\b"
+    r"|(?<!to )(?<!not )\b(?:set(?:s|ting)?|install\w*|regist\w+|add(?:s|ed|ing)?|enabl\w+|us(?:e|es|ing)|bypass\w*)\b"
+    r"[^:]{0,60}\b(?:signals?|SIG[A-Z]{2,6}\d?)\b[^:]{0,30}\bhandlers?\b|\bhandl(?:es?|ing) (?:\w+ )?signals\W*$"
     r"|\b(?:enabled|disabled|armed|set) with (?:a )?timeout\b|\breports? (?:go|goes|are (?:written|sent|saved)) to\b"
     r"|\b[Tt]his is expected\b|\bif .{1,200} (?:will|would|may|might) fail\b"
     r"|\. Continuing to (?:monitor|wait|run|poll)\b"

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+LONGEST = 400  # characters of a line that are searched for words that take it back
 LINES = 10  # at the end of a log; the usage of a program stands ahead of what is wrong with its arguments
 
 # The last words of jobs that end well, by those who know: torch elastic, and trainers that have come to their end.
@@ -21,6 +22,13 @@ _WORD = re.compile(
     r"|^(?P<before>.{0,60}?)\b(?:finished|completed|done) (?:the )?training\b(?P<after>.*)",
     re.IGNORECASE,
 )
+# What a trainer gives back when it has come to its end, as a program prints it: `Training result: Result(...)`.
+_RESULT = re.compile(
+    r"^\W*(?:the )?(?:(?:final|training|train|tuning|fit|best|trainer) )?(?:trial )?results?\W{1,3}(?:\w+\.)?Result\("
+    r"(?!.*\berror=(?!None\b))|^\W*(?:the )?final (?:\w+ )?results?\s?[:=] ?[{\[(\w]",
+    re.IGNORECASE,
+)
+ERROR_OF_RESULT = re.compile(r"^\s+error=(?!None\b)")  # one of its fields, in a line of its own
 # What may stand behind such a word: nothing, how long and when, what was saved. Anything else may take it back.
 _PLAIN = re.compile(
     r"\W*(?:successfully\W*)?(?:(?:in|at|on|after|by|took|total|time|elapsed|duration|sav(?:ed|ing)|best|final|model"
@@ -45,6 +53,8 @@ def well_ended(text: str) -> Literal["proof", "word", ""]:
     """Whether a line says that the job ended well, and whether by one who knows."""
     if _PROOF.search(text):
         return "proof"
+    if _RESULT.search(text) and not _TAKEN_BACK.search(text[:LONGEST]):
+        return "word"
     around = _around(text)
     return "word" if around and _PLAIN.fullmatch(around[1]) and not any(map(_TAKEN_BACK.search, around)) else ""
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from safelaunch.evidence.logs import prefixes
+from safelaunch.evidence.logs import parents, prefixes
 from safelaunch.model import Location
 from safelaunch.model.logs import DIGITS, Brought, Desync, Ended, Event, LogLine, Progress, TimedOut
 from safelaunch.model.ranks import MOST_RANKS
@@ -78,10 +78,6 @@ _SEGFAULT = re.compile(r"(?<![^\s\[])(?P<name>[^\s\[]{1,64})\[(?P<pid>\d+)\]: se
 _TRAP = re.compile(r"\btraps: (?P<name>[^\s\[]{1,64})\[(?P<pid>\d+)\] (?P<what>general protection|trap invalid opcode)")
 _MPIRUN = re.compile(
     r"process rank (?P<rank>\d+) with PID (?P<pid>\d+) on node (?P<host>\S+) exited on signal (?P<signal>\d+)"
-)
-_COMPOSER = re.compile(r"\b[Rr]ank (?P<rank>\d{1,7}) crashed with exit code (?P<code>-?\d{1,3})")
-_LIGHTNING = re.compile(
-    r"Child process with PID (?P<pid>\d{1,9}) terminated with code (?P<code>-?\d{1,3})\. Forcefully"
 )
 _SPAWN = re.compile(
     r"\bprocess (?P<local>\d{1,5}) terminated with (?:signal (?P<signal>SIG\w{2,8})|exit code (?P<code>\d{1,3}))"
@@ -299,16 +295,11 @@ class Messages:
                 pid=int(match["pid"]),
                 first=True,
             )
-        if match := _LIGHTNING.search(text):
-            code, pid = int(match["code"]), int(match["pid"])
-            yield Ended(**common, by="launcher", code=code, pid=pid, first=True)
+        yield from parents.ended(text, common)
         if match := _SPAWN.search(text):
             name = match["signal"]
             code = -signal.Signals[name] if name in signal.Signals.__members__ else int(match["code"] or 1)
             yield Ended(**common, by="launcher", code=code, local_rank=int(match["local"]), first=True)
-        if match := _COMPOSER.search(text):
-            rank = int(match["rank"])
-            yield Ended(**{**common, "rank": rank}, by="launcher", code=int(match["code"]), first=True)
         if match := _QUOTED.search(text):
             code = -int(match["signal"]) if match["signal"] else int(match["code"] or match["status"])
             yield Ended(**common, by="launcher", code=code, first=True)

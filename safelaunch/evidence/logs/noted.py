@@ -6,6 +6,8 @@ concluded elsewhere.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -42,6 +44,17 @@ _REASON = re.compile(
     r"(?P<reason>\b[Rr]eason(?:\(s\))?: ?(?!None\b)\S.*)|(?P<symbol>\S*undefined symbol:? \S+.*)"
     r"|(?P<shared>\S*: cannot open shared object file.*)|(?P<version>version [`']\w+_[\d.]+['`]? not found.*)"
     r"|(?P<code>^E[A-Z0-9]\d{4}: ?\[?[\d:. -]*\]? ?\S.*)|(?P<root>\b[Rr]oot cause: ?\S.*|\bCaused by: ?\S.*)"
+)
+# What a call gave back, as a library says it in a line that has the level of an error.
+_RETURNED = re.compile(
+    r"^[^\n]{0,80}?\b(?:\w+_)?(?:ERROR|FATAL)\b[|\]:)\s-]{0,4}(?:\S{1,80}\.\w{1,4}:\d{1,6}:? )?(?:\w{1,60}: )?"
+    r"(?P<call>(?=[^\n]{0,300}?\b(?:returns?|returned|errno|error code|status|rc|ret)[ :=]{1,3}-?\d{1,5}\b)"
+    r"[^\n]{1,400})"
+)
+_ERRNO = re.compile(
+    r"\b(?:pthread_\w+|posix_\w+|sem_\w+|shm_open|mmap|bind|connect|socket|ioctl|open|fork)\b(?:\(\))? ?"
+    r"(?:returns?|returned|failed with(?: error)?|error)[ :=]{1,3}-?(?P<number>\d{1,3})\b"
+    r"|\berrno[ :=]{1,3}(?P<said>\d{1,3})\b"
 )
 _SOLUTION = re.compile(r"\b(?:Solution|Possible [Ss]olution|[Ss]uggestion|[Ff]ix|[Hh]int|HINT): ?(?P<way>\S.*)")
 _NATIVE = re.compile(
@@ -87,6 +100,7 @@ _KINDS: tuple[tuple[NotedKind, re.Pattern[str]], ...] = (
     ("hccl", _HCCL),
     ("solution", _SOLUTION),
     ("reason", _REASON),
+    ("returned", _RETURNED),
     ("stack", _STACK),
     ("state", _STATE),
     ("rank", _RANKS),
@@ -118,7 +132,17 @@ def kinds_of(text: str) -> Iterator[tuple[NotedKind, str]]:
             if not _NOT_RANKS.search(text):
                 yield kind, next(value for value in match.groups() if value is not None)
         else:
-            yield kind, next((value for value in match.groups() if value is not None), match[0]).strip()
+            said = next((value for value in match.groups() if value is not None), match[0]).strip()
+            yield kind, _decoded(said) if kind == "returned" else said
+
+
+def _decoded(text: str) -> str:
+    """A text, with the name and the words of the errno in it."""
+    match = _ERRNO.search(text)
+    number = int(match["number"] or match["said"]) if match else 0
+    if match is None or number not in errno.errorcode:
+        return text
+    return f"{text[: match.end()]} ({errno.errorcode[number]}: {os.strerror(number)}){text[match.end() :]}"
 
 
 _ASKED_TO_END = re.compile(

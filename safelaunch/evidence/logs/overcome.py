@@ -6,8 +6,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from safelaunch.evidence.logs import harmless
+from safelaunch.evidence.logs import failing, harmless, survival
+from safelaunch.evidence.logs.contents import Contents, Origin
 from safelaunch.evidence.logs.sieve import Sieve
+from safelaunch.evidence.logs.survival import Steps
 from safelaunch.model.logs import Event, Sighting
 
 SOON = 50  # lines behind, within which somebody says so
@@ -20,17 +22,37 @@ _READY = re.compile(rb"Application startup complete|\bis fired up and ready\b|Uv
 _SERVED = re.compile(rb"\"POST \S{1,200} HTTP/[\d.]{1,4}\" 200\b")
 _OF_SERVERS = {"engine-stuck", "error-level"}
 SERVED = 5  # requests that are answered behind a line: those that had begun before it are answered first
+_OF_A_START = {"checkpoint-misfit"}  # what ends a job before its first step
 _LOST = {"connection-failed", "kernel-alarm", "trouble"}
 
 
-def lines(events: Sequence[Event], sieve: Sieve) -> set[int]:
-    """The lines that tell of lost connections, behind each of which a line says that there is one again. Such a line
-    takes back one that stands before it.
+def lines(contents: Contents, sieve: Sieve) -> set[int]:
+    """The lines that tell of lost connections, behind each of which a line says that there is one again, and those that
+    hold a word of trouble, behind which their process made progress.
 
     Args:
-        events: of one file.
+        contents: of one file.
         sieve: that has read the file.
     """
+    events = [event for _, event in contents.events]
+    return _came_again(events, sieve) | {
+        one.at.line
+        for origin, one in contents.events
+        if isinstance(one, Sighting)
+        and any(survival.went_on(one.at, steps) for steps in _refuting(contents, origin, one))
+    }
+
+
+def _refuting(contents: Contents, origin: Origin, one: Sighting) -> Iterable[Steps]:
+    """The streams whose steps show that a line meant nothing: of a weight that was left out, those of any rank."""
+    if one.known.name in _OF_A_START:
+        return contents.steps.values()
+    doubtful = one.known.name == "trouble" and failing.is_doubtful(one.at.text, one.at.text)
+    return [contents.steps[origin]] if doubtful and origin in contents.steps else ()
+
+
+def _came_again(events: Sequence[Event], sieve: Sieve) -> set[int]:
+    """The lines that tell of lost connections. Such a line is taken back by one that stands behind it."""
     again: set[int] = set()
     for first, part in ((1, sieve.sample), (sieve.tail_line, sieve.tail)):
         again |= {first + part.count(b"\n", 0, match.start()) for match in _AGAIN.finditer(part)}

@@ -22,9 +22,11 @@ from safelaunch.evidence.logs import (
     own_words,
     prefixes,
     tracebacks,
+    wrapped,
 )
 from safelaunch.evidence.logs.coding import BYTE_ORDER, HOW_TO, is_binary
 from safelaunch.evidence.logs.contents import SPAWNED, Contents, Origin, unread
+from safelaunch.evidence.logs.forms import Forms
 from safelaunch.evidence.logs.loose import Loose
 from safelaunch.evidence.logs.messages import Messages
 from safelaunch.evidence.logs.names import hint
@@ -32,7 +34,7 @@ from safelaunch.evidence.logs.needles import needles
 from safelaunch.evidence.logs.prefixes import Habits, Stripped
 from safelaunch.evidence.logs.sieve import Sieve, open_log
 from safelaunch.evidence.logs.signatures import Signature, of_exception
-from safelaunch.evidence.logs.tracebacks import Fault, Found, Tracebacks
+from safelaunch.evidence.logs.tracebacks import Fault, Found
 from safelaunch.model.logs import Desync, Ended, Event, LogFile, LogLine, Raised, Sighting, TimedOut
 from safelaunch.model.ranks import MOST_RANKS
 from safelaunch.shortened import shortened
@@ -84,7 +86,7 @@ class _Pass:
         self._gate = gate  # in every line that a signature may fit; None: in all
         self._contents = Contents(path, hint(path), LogFile(path))
         self._messages = Messages(attempt=self._contents.hint.attempt)
-        self._tracebacks = Tracebacks(self._raised, self._died)
+        self._tracebacks = Forms(self._raised, self._died)
         self._seen: dict[Hashable, int] = {}
         self._variants: dict[Hashable, int] = {}
         self._redirected: dict[Origin, Origin] = {}
@@ -101,7 +103,7 @@ class _Pass:
 
     def run(self, stream: Any) -> Contents:
         contents = self._contents
-        for line, raw in self._sieve.lines_of(stream):
+        for line, raw in wrapped.joined(self._sieve, stream, contents.complaints):
             if self._habits is None:
                 self._learn()
             try:
@@ -110,8 +112,7 @@ class _Pass:
             except Exception:  # two processes wrote at once: whatever is wrong in it, the next one is read
                 self._torn.add(line)
                 self._sieve.told = True  # one like it may be whole
-            if self._tracebacks.waiting:
-                self._sieve.attend(tracebacks.PATIENCE)
+            self._sieve.attend(tracebacks.PATIENCE if self._tracebacks.waiting else 0)
         if self._habits is None:
             self._learn()
         self._tracebacks.finish()
@@ -121,7 +122,7 @@ class _Pass:
         self._look_at_the_rest()
         ended = self._messages.finish(LogLine(self._path, self._sieve.lines, ""))
         contents.events += self._troubles
-        overcome_at = overcome.lines([event for _, event in contents.events], self._sieve)
+        overcome_at = overcome.lines(contents, self._sieve)
         contents.events = [one for one in contents.events if one[1].at.line not in overcome_at]
         if contents.parting is not None and contents.parting.line in overcome_at:
             contents.parting = None

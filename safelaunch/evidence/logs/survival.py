@@ -68,6 +68,11 @@ def ordinary_after(raised: Raised, tail: tuple[LogLine, bool] | None) -> bool:
     return tail is not None and tail[1] and tail[0].line - raised.at.line >= LINES
 
 
+def went_on(at: LogLine, steps: Steps | None) -> bool:
+    """Whether the stream of a line that may mean nothing has made several steps behind it, none of an earlier time."""
+    return steps is not None and sum(not _is_later(one, at) for one in steps.behind(at)) >= OF_ALL
+
+
 def stepped(raised: Raised, writer: Writer, steps: Steps | None, failures: Iterable[Event], processes: int) -> bool:
     """Whether steps of its own process prove that it went on behind a traceback.
 

@@ -36,17 +36,29 @@ _LAUNCHER = re.compile(
     r"/errors)|/bin/(?:torchrun|accelerate|deepspeed)$|/accelerate/commands/|/deepspeed/launcher/|/torch/multiprocessing"
     r"/spawn\.py"
 )
-_LAUNCHER_TYPES = re.compile(r"(?:ChildFailedError|ProcessRaisedException|ProcessExitedException|SignalException)$")
+_LAUNCHER_TYPES = re.compile(
+    r"(?:ChildFailedError|ProcessRaisedException|ProcessExitedException|SignalException|Rendezvous\w{1,20}Error)$"
+)
 _STARTED = re.compile(
     r"^Command '?\[?['\"]?(?:\S{0,200}/)?(?:torchrun|accelerate|deepspeed|mpirun|srun|safelaunch)\b"
     r"|^Command .{0,200}'-m', '(?:torch\.distributed\.|accelerate\.|deepspeed\.|safelaunch)"
 )
 _PART = re.compile(r"\(RANK (\d{1,7})\)")  # torch/distributed/checkpoint/api.py
+# Right above the head of a traceback that no mark gives to anybody.
+_FAILED = re.compile(
+    r"\b[Rr]ank ?[:#=]? ?\[?(\d{1,7})\]?:? (?:has |had )?(?:failed|crashed|raised|(?:got|caught|hit|met) an?)"
+    r"(?: (?:with )?(?:the |this )?(?:following )?(?:error|exception))?\W{0,4}$"
+)
 _RELAYED = re.compile(
     r"^(?:ray\.exceptions\.)?RayTaskError\([\w.]+\): "
     r"ray::(?P<name>[\w.<>]+)\(\) \(pid=(?P<pid>\d{1,9})(?:, ip=(?P<ip>[\w.:]+))?"
 )
 _NO_MESSAGE = re.compile(r"^(?:frame #|\[|[EWIF]\d{4} |=+$|-+$)")
+
+# What belongs to a message behind an empty line: what every rank brought to a call.
+_LISTED = re.compile(
+    r"^\s*(?:Operation: \S|Input shapes:\s*$|(?:[-*] )?(?:[Pp]rocess|[Rr]ank) ?\[?\d{1,7}\]?: ?(?:torch\.Size\()?[\[(])"
+)
 
 LONGEST_MARK = 200  # characters before the head of a traceback
 # Below a frame, whatever stands before the name of an exception is a mark: `[node3] 14:37 | RuntimeError: ...`.
@@ -57,7 +69,7 @@ _BEHIND_A_MARK = re.compile(
 
 OPEN_AT_ONCE = 256  # more processes do not write into one stream
 PATIENCE = 300  # lines of a stream that a traceback may wait for its next line
-MESSAGE_LINES = 6
+MESSAGE_LINES, MESSAGE = 6, 4000  # lines; characters
 FRAMES = 60
 
 
@@ -114,7 +126,7 @@ class _Stream:
     direct: bool = False  # whether the last line was one of a traceback
     quiet: int = 0
     fault: Fault | None = None
-    last: str = ""
+    failed: tuple[int, int] = (-1, -1)  # the line that said last that a rank failed, and which
     grouped: bool = False  # its last line was one of an ExceptionGroup
     prefix: re.Pattern[str] | None = None  # what stood before the head of its last traceback, with any numbers
 
@@ -188,7 +200,7 @@ class Tracebacks:
         if stream.prefix is not None and (match := stream.prefix.match(text)):
             text = text[match.end() :]
         if "Traceback" in text and (match := HEADER.search(text)):
-            self._open(stream, key, text, match, at)
+            self._open(stream, key, text, match, at, sure)
             return True
         if 'File "' in text and (match := FRAME.match(text)):
             self._frame(stream, text, match, at)
@@ -216,13 +228,18 @@ class Tracebacks:
         if stream.closed is not None and self._more_message(stream, key, text, at):
             return True
         stream.direct = False
-        if not stream.open and _WEAK.match(text) and text != stream.last:
-            match = _EXCEPTION.match(text)
-            if match:
-                stream.closed = Found(at.line, at, _once(match[1]), (match[2] or "").strip(), text=[text], whole=False)
-                stream.message_left = MESSAGE_LINES
-                return True
-        return False
+        return self._alone(stream, text, at)
+
+    def _alone(self, stream: _Stream, text: str, at: LogLine) -> bool:
+        """A line beside tracebacks: an exception that has none in the log, or a word on whose the next one is."""
+        if "ank" in text and (match := _FAILED.search(text)):
+            stream.failed = (at.line, int(match[1]))
+        match = _EXCEPTION.match(text) if not stream.open and _WEAK.match(text) else None
+        if match is None:
+            return False
+        stream.closed = Found(at.line, at, _once(match[1]), (match[2] or "").strip(), text=[text], whole=False)
+        stream.message_left = MESSAGE_LINES
+        return True
 
     def _ungrouped(self, stream: _Stream, text: str) -> str:
         """A line of an ExceptionGroup as it would stand alone. What is within a group is why it was raised."""
@@ -235,13 +252,14 @@ class Tracebacks:
             return _BAR.sub("", text)
         return text
 
-    def _open(self, stream: _Stream, key: Hashable, text: str, match: re.Match[str], at: LogLine) -> None:
+    def _open(self, stream: _Stream, key: Hashable, text: str, match: re.Match[str], at: LogLine, sure: bool) -> None:
         stream.prefix = _shape(text[: match.start()])
         inner = text[: match.start()].strip().endswith("Original") and stream.closed is not None
         found = Found(at.line, at, text=[text[match.start() :]])
         found.background = 0 <= at.line - stream.background <= 3
         part = _PART.search(text, match.end())
-        found.rank = int(part[1]) if part else None
+        above = stream.failed[1] if stream.failed[0] == at.line - 1 and not sure else None
+        found.rank = int(part[1]) if part else above
         if stream.closed is not None and (stream.chained or inner):
             before = stream.closed
             said = f"{before.type}: {before.message}"
@@ -301,6 +319,10 @@ class Tracebacks:
     def _more_message(self, stream: _Stream, key: Hashable, text: str, at: LogLine) -> bool:
         closed = stream.closed
         assert closed is not None
+        if not stream.chained and _LISTED.match(text) and len(closed.message) < MESSAGE:
+            closed.message += f"\n{text}"
+            closed.text.append(text)
+            return True
         if stream.chained or not text.strip():
             stream.message_left = min(0, stream.message_left - 1)  # what stands behind an empty line is another's
             if stream.message_left < -MESSAGE_LINES:

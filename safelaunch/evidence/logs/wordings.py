@@ -144,7 +144,9 @@ _TROUBLES = (
 _NOT_WITHIN = r"(?<![\w=.'\"/-])(?<!\bno )(?<!\b0 )"  # a name, a path or a setting
 _TROUBLE = re.compile(
     rf"{_NOT_WITHIN}(?:{_TROUBLES})\b"
-    r"(?![\w.]*\s*[:=]?\s*(?:-?\d+(?:\.\d+)?\b|nan|none|tensor))(?![-_=/.]\w)|\bSIG[A-Z]{3,6}\b|\bsignal:? ?\d|^\^C",
+    r"(?![\w.]*\s*[:=]?\s*(?:-?\d+(?:\.\d+)?\b|nan|none|tensor))(?![-_=/.]\w)|\bsignal:? ?\d|^\^C"
+    r"|\bSIG(?:ABRT|ALRM|BUS|CHLD|CONT|FPE|HUP|ILL|INT|IO|KILL|PIPE|QUIT|SEGV|STOP|SYS|TERM|TRAP|XCPU)\b"
+    r"|\b(?:caught|got|received|by|on) (?:an? |the )?(?:\w+ ){0,2}signal\b(?! handl)",
     re.IGNORECASE,
 )
 _SPEAKS = re.compile(rf"{_NOT_WITHIN}(?:{_TROUBLES})\b(?![\w.]*\s*[:=]?\s*-?\d+(?:\.\d+)?\b)", re.IGNORECASE)
@@ -160,6 +162,13 @@ def ends(text: str) -> bool:
 def complains(text: str) -> bool:
     """Whether a line says that something failed, after which a job may yet have gone on."""
     return any(family.search(text) for family in _FAMILIES)
+
+
+def is_doubtful(text: str) -> bool:
+    """Whether nothing but a word of trouble in it makes a line say that something failed: settings, messages of a start
+    and names have such words as well."""
+    others = (_COMPLAINED, _NUMBERS, _EXITED, _ERRNO, _RPC, *_FROM_OUTSIDE)
+    return not ends(text) and not any(family.search(text) for family in others)
 
 
 def from_outside(text: str) -> bool:

@@ -182,3 +182,77 @@ def test_a_store_that_is_not_reached_is_named_with_the_reason(tmp_path: Path, sa
 
     assert (verdict.code, verdict.culprit_ranks) == ("SL602", ())
     assert STORES[said] in verdict.summary
+
+
+MISFIT = (
+    "size mismatch for decoder.layers.{}.weight: copying a param with shape torch.Size([512, 64]) from checkpoint, "
+    "the shape in current model is torch.Size([1024, 64]).\n"
+)
+
+
+def test_a_checkpoint_that_does_not_fit_is_told_by_its_shapes_alone(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, "".join(f"[rank1]:    {MISFIT.format(n)}" for n in range(4)))
+
+    assert (verdict.code, verdict.culprit_ranks) == ("SL401", (1,))
+    assert verdict.summary.startswith("rank 1: the checkpoint does not fit the model: decoder.layers.0.weight")
+    assert "another model" in verdict.remedy
+
+
+def test_a_weight_that_was_left_out_is_no_failure_of_a_job_that_made_steps(tmp_path: Path) -> None:
+    steps = "".join(f"step {n} loss {2 - n / 100:.3f}\n" for n in range(20))
+
+    assert judged(tmp_path, f"{MISFIT.format(3)}{steps}").code == "SL498"
+
+
+@pytest.mark.parametrize("mark", ["", "[rank2]: "])
+def test_an_error_that_lists_what_all_ranks_brought_is_nobodys_own(tmp_path: Path, mark: str) -> None:
+    inputs = "".join(f"  - Process {n}: [4, {128 if n % 2 else 64 + n}, 32]\n" for n in range(8))
+    error = (
+        "acc.ops.OperationException: Cannot apply it due to shape mismatches.\n\n"
+        f"Operation: `acc.ops.gather`\nInput shapes:\n{inputs}"
+    )
+    lines = traceback(error.rstrip(), MAIN).splitlines()
+    verdict = judged(tmp_path, "".join(f"{mark}{line}\n" for line in lines))
+
+    assert (verdict.code, verdict.culprit_ranks) == ("SL410", ())
+    assert "different shapes to gather" in verdict.summary
+    assert "[4, 128, 32] on ranks 1, 3, 5 and 7" in verdict.summary
+    assert "they differ in dimension 1" in verdict.summary
+    assert verdict.remedy.startswith("pad dimension 1")
+    assert "Process 7" in verdict.traceback
+
+
+STEP_FAILED = "RuntimeError: comms: pool.cpp:134 start: EXCEPTION: failed to start worker # 0"
+LIBRARY = "2026:01:04-10:00:0{}:(77) |COMMS_ERROR| pool.cpp:{} run: {}\n"
+
+
+@pytest.mark.parametrize(
+    ("call", "name", "advice"),
+    [("pthread_create returns 22", "EINVAL", "affinity"), ("pthread_create returned 11", "EAGAIN", "ulimit -u")],
+)
+def test_the_error_of_a_library_just_before_leads_over_a_step_that_failed(
+    tmp_path: Path, call: str, name: str, advice: str
+) -> None:
+    before = LIBRARY.format(1, 36, f"no thread #0: {call}") + LIBRARY.format(2, 99, "condition worker->start() failed")
+    verdict = judged(tmp_path, before + STEP_FAILED + "\n")
+
+    assert verdict.code == "SL401"
+    assert f"no thread #0: {call} ({name}: " in verdict.summary
+    assert "failed to start" in verdict.summary
+    assert advice in verdict.remedy.lower()
+
+
+def test_an_error_in_words_just_before_leads_as_well(tmp_path: Path) -> None:
+    before = "[1700.1] [node:77:0] device.c:12 FABRIC ERROR create_queue(4096) failed: Cannot allocate memory\n"
+    verdict = judged(tmp_path, before + "RuntimeError: Failed to create fabric worker\n")
+
+    assert "create_queue(4096) failed: Cannot allocate memory" in verdict.summary
+
+
+def test_an_error_far_before_or_of_another_process_is_not_why_a_step_failed(tmp_path: Path) -> None:
+    said = LIBRARY.format(1, 36, "no thread #0: pthread_create returns 22")
+    far = said + "loading a shard\n" * 30 + STEP_FAILED + "\n"
+    other = f"(Worker pid=5) {said}(Worker pid=6) {STEP_FAILED}\n"
+
+    assert "EINVAL" not in judged(tmp_path, far).summary
+    assert "EINVAL" not in judged(tmp_path, other).summary

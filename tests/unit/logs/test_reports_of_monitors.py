@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from log_pieces import MAIN, rank, traceback
 from test_no_false_all_clear import judged
 
 XID = "[Sun Jan  4 10:00:0{} 2026] NVRM: Xid (PCI:0000:{}:00): {}, pid=7, name=python\n"
@@ -93,3 +94,28 @@ def test_a_silence_before_ctrl_c_is_told(tmp_path: Path) -> None:
     text = "[2026-01-04 10:00:00,000] [INFO] [RANK:0] Starting trainer...\n^C[2026-01-04 10:25:00,000] torch.distributed.elastic.agent.server.api: [WARNING] Received Signals.SIGINT death signal, shutting down workers\n"
 
     assert "after 25m" in judged(tmp_path, text).summary
+
+
+TASK = (
+    "RuntimeError: ACL stream synchronize failed.\nEI9999: Inner Error!\n"
+    "EI9999: 2026-01-04-10:00:00.1 The error from device(chipId:6), an hccl task timeout occurred, timeout:20min.\n"
+)
+
+
+def test_a_task_of_hccl_that_timed_out_is_a_hang_of_the_rank_above_its_traceback(tmp_path: Path) -> None:
+    frames = ("/x/torch/distributed/distributed_c10d.py", 26, "broadcast")
+    verdict = judged(tmp_path, "engine.py:489 - Rank[5] failed.\n" + traceback(TASK.rstrip(), MAIN, frames))
+
+    assert (verdict.kind, verdict.culprit_ranks, verdict.secondary) == ("hang", (), (5,))
+    assert verdict.summary.startswith("a task timed out after 20min on rank 5 (device 6), in broadcast")
+
+
+def test_a_line_right_above_a_traceback_gives_it_its_rank(tmp_path: Path) -> None:
+    raised = traceback("ValueError: bad shard 7", MAIN)
+    verdict = judged(tmp_path, f"ERROR: Rank 3 failed:\n{raised}")
+
+    assert (verdict.code, verdict.culprit_ranks) == ("SL401", (3,))
+    assert judged(tmp_path, f"ERROR: Rank 3 got batch 12\n{raised}").culprit_ranks == ()
+    assert judged(tmp_path, f"ERROR: Rank 3 failed to pass the barrier\n{raised}").culprit_ranks == ()
+    assert judged(tmp_path, f"ERROR: Rank 3 failed:\nsaving\n{raised}").culprit_ranks == ()
+    assert judged(tmp_path, "ERROR: Rank 3 failed:\n" + rank(1, raised)).culprit_ranks == (1,)

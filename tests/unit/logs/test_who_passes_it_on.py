@@ -197,3 +197,27 @@ def test_the_rank_that_waits_for_clients_holds_the_store(tmp_path: Path) -> None
     )
 
     assert (verdict.code, verdict.culprit_ranks) == ("SL309", (1,))
+
+
+DIED = (
+    "2026-01-17 10:21:35,472\tWARNING worker.py:18 -- A worker died or was killed while executing a task by an "
+    "unexpected system error. Worker IP address: 10.0.0.7 Worker PID: {} Worker exit type: SYSTEM_ERROR\n"
+)
+
+
+def test_the_last_words_of_a_process_that_died_are_those_with_its_pid(tmp_path: Path) -> None:
+    mark = "\x1b[2m\x1b[36m(TrainWorker pid={}, ip=10.0.0.7)\x1b[0m "
+    text = mark.format(4711) + "saving the last sample\n" + mark.format(9) + "loading\n" + DIED.format(4711)
+    verdict = judged(tmp_path, text)
+
+    assert verdict.pid == 4711
+    assert "its last words are `saving the last sample`" in verdict.summary
+    assert "not in the logs" not in verdict.summary
+    assert "its own words are not in the logs" in judged(tmp_path, text.replace("PID: 4711", "PID: 12")).summary
+    assert "its own words are not in the logs" in judged(tmp_path, text.replace("ip=10.0.0.7", "ip=10.0.0.8")).summary
+
+
+def test_a_process_that_died_after_its_function_had_returned_says_so(tmp_path: Path) -> None:
+    text = "(TrainWorker pid=4711, ip=10.0.0.7) 10:21:19 [INFO] Returned from the train function\n" + DIED.format(4711)
+
+    assert "died after its function had returned" in judged(tmp_path, text).summary
