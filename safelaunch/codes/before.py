@@ -273,7 +273,7 @@ CODES = (
     Code(
         "SL245",
         "ranks-multiplied",
-        "the launcher is started several times on a node",
+        "srun starts the launcher too often",
         "settings.lint.jobs.launch.shape:ranks_multiplied",
     ),
     Code(
@@ -290,7 +290,10 @@ CODES = (
     ),
     Code("SL248", "old-launcher", "torch.distributed.launch is called", "settings.lint.jobs.launch.usage:old_launcher"),
     Code(
-        "SL249", "own-master", "every node takes itself for the master", "settings.lint.jobs.launch.identity:own_master"
+        "SL249",
+        "own-master",
+        "every node takes itself for the master",
+        "settings.lint.jobs.launch.identity:own_master settings.lint.jobs.launch.node_rank:no_own_rank",
     ),
     Code(
         "SL250",

@@ -28,7 +28,7 @@ _READS = re.compile(r"^[ \t]*(?:for|read|mapfile|readarray)\b[^$\n]*", re.MULTIL
 _NAME_OF_SLURM = re.compile(r"\bSLURMD?_\w+")
 MOST_NAMES = 32  # that Slurm does not have and that are looked at
 _OF_SLURM = re.compile(r"(?<!\\)\$\{?(SLURMD?_\w+)")
-_USED = re.compile(r"\$\{?(SLURM_(?:GPUS|NTASKS)(?:_PER_(?:NODE|TASK))?)(?:\}|(?![\w:]))")
+_USED = re.compile(rf"\$\{{?({'|'.join(_ASKED_BY)})(?:\}}|(?![\w:]))")
 
 
 def remarks(scene: Scene, severity: Mapping[str, str]) -> Iterator[Remark]:
@@ -112,20 +112,32 @@ def variable_not_set(scene: Scene) -> Iterator[Remark]:
     What to do: write SLURM_GPUS_ON_NODE, which every job with GPUs has, or the option that the message names.
     """
     for launch in scene.launches:
-        for _, word in launch.options.values():
+        for option, (_, word) in launch.options.items():
             for match in _USED.finditer(word.raw):
                 name = match[1]
                 if _ASKED_BY[name] in (scene.asked or ()) or _of_step(launch, name) or f"{name}=" in scene.job.text:
                     continue
-                instead = "$SLURM_GPUS_ON_NODE" if name == "SLURM_GPUS_PER_NODE" else "the number"
                 yield scene.tell(
                     "SL251",
                     "warning",
                     f"{name} is empty: Slurm sets it only where --{_ASKED_BY[name]} is given",
                     (),
-                    f"write {instead}, or add #SBATCH --{_ASKED_BY[name]}",
+                    _instead(scene, name, option),
                     scene.span(word),
                 )
+
+
+def _instead(scene: Scene, name: str, option: str) -> str:
+    """What to write for a variable that is not set. An option that would set it is named only where it asks for what
+    the job asks for now: --gpus is a total, and with --ntasks-per-node srun starts the launcher more often."""
+    if option == "nproc-per-node":
+        return "write $SLURM_GPUS_ON_NODE" + (
+            ", or add #SBATCH --gpus-per-node" if name == "SLURM_GPUS_PER_NODE" else ""
+        )
+    if name == "SLURM_GPUS_PER_NODE":
+        return "write $SLURM_GPUS_ON_NODE, or add #SBATCH --gpus-per-node"
+    several = scene.several_nodes and name == "SLURM_GPUS"
+    return "write the number of all nodes" if several else f"write the number, or add #SBATCH --{_ASKED_BY[name]}"
 
 
 def misspelt_variable(scene: Scene) -> Iterator[Remark]:
