@@ -150,6 +150,7 @@ CODES = (
         "unknown-variable",
         "a variable is not known in its namespace",
         "settings.lint.names:unknown_variable",
+        Trait.NAMELESS,
         Trait.DECIDES,
     ),
     Code(
@@ -157,6 +158,7 @@ CODES = (
         "unread-variable",
         "neither torch nor NCCL reads a variable",
         "settings.lint.names:unread_variable",
+        Trait.NAMELESS,
         Trait.DECIDES,
     ),
     Code(
@@ -171,7 +173,7 @@ CODES = (
         "SL213",
         "variable-value",
         "a variable has a value that is not read as it was meant",
-        "settings.lint.values:variable_value",
+        "settings.lint.values:variable_value settings.lint.jobs.assigned:as_written",
         Trait.DECIDES,
     ),
     Code(

@@ -78,7 +78,7 @@ def test_the_remedy_is_not_what_the_next_run_complains_of() -> None:
 
 def test_one_cause_is_one_finding() -> None:
     text = "export NCCL_IB_DISABLE=1 NCCL_IB_TIMEOUT=1000\npython t.py\n"
-    assert [one.finding.code for one in said(text, name="a.sh") if one.finding.severity != "note"] == ["SL213"]
+    assert [one.finding.code for one in said(text, name="a.sh") if one.finding.severity != "note"] == ["SL215"]
 
 
 def test_sources_are_no_scraps_of_the_catalogue() -> None:
