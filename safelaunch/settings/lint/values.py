@@ -24,7 +24,8 @@ def variable_value(context: LintContext) -> Iterator[Finding]:
     are documented; a meaning that is only guessed is not judged. At a launch and in `env --check`, the interfaces of
     this machine are asked as well. Values that are made at launch or by a shell command
     are not judged either, and neither is a value that nobody reads: one that a script sets anew before it starts a
-    program, or one of InfiniBand where NCCL_IB_DISABLE=1 stands beside it (SL215). Sources are the source code of NCCL and torch, and runs with torch 2.13.
+    program, or one of InfiniBand where NCCL_IB_DISABLE=1 stands beside it (SL215). Sources are the source code of NCCL
+    and torch, and runs with torch 2.13.
 
     What to do: write the value as the message says.
     """

@@ -134,7 +134,7 @@ def _span(scene: Scene, line: int, name: str) -> Span:
     return remark.text(lines, line, name)
 
 
-_ENDPOINT = '--rdzv-backend=c10d --rdzv-endpoint="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1):29500"'
+ENDPOINT = '--rdzv-backend=c10d --rdzv-endpoint="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1):29500"'
 _ADDRESS = "--master-addr with the name or address of the first node, the same on all nodes"
 
 
@@ -158,7 +158,7 @@ def own_master(scene: Scene) -> Iterator[Remark]:
                 "error",
                 "no master is named, so that each node takes 127.0.0.1: each waits for itself",
                 (f"{launch.name} does not read MASTER_ADDR; it reads PET_MASTER_ADDR",),
-                f"add {_ENDPOINT if scene.asked or 'SLURM' in scene.job.text else _ADDRESS}",
+                f"add {ENDPOINT if scene.asked or 'SLURM' in scene.job.text else _ADDRESS}",
                 scene.span(launch.word),
             )
         for option in ("rdzv-endpoint", "master-addr"):

@@ -11,15 +11,27 @@ from safelaunch.settings.lint.jobs.launch.scene import Scene
 from safelaunch.settings.lint.jobs.remark import Remark
 
 # What else may give accelerate the number of its machine, or make it ask for none.
-_OF_ACCELERATE = frozenset({"config-file", "deepspeed-hostfile", "deepspeed-multinode-launcher", "mpirun-hostfile"})
+_OF_ACCELERATE = frozenset(
+    {"config-file", "use-deepspeed", "deepspeed-hostfile", "deepspeed-multinode-launcher", "mpirun-hostfile"}
+)
 _OF_TORCH = re.compile(r"\bPET_(?:NODE_RANK|RDZV_)")
+# Source: prepare_multi_gpu_env in accelerate/utils/launch.py of 0.27 to 1.15, int(args.machine_rank).
+_OF_ITS_FILE = (
+    "without it, accelerate takes the number in its configuration file, the same on all machines",
+    "without such a file it ends with a TypeError, with whatever --rdzv_backend",
+)
+_STATIC = (
+    "with a static rendezvous, the default, nobody else numbers the nodes",
+    "both of two nodes without a number waited without end (measured, torch 2.13)",
+)
 
 
 def no_own_rank(scene: Scene) -> Iterator[Remark]:
     """Every node is node 0: the launcher is not told which one it is.
 
-    With a static rendezvous, the default of torchrun and of accelerate, nobody numbers the nodes: each has the rank
-    that it is given, and 0 without a word. Node 0 is the one that the others come to.
+    With a static rendezvous, torchrun's default, nobody numbers the nodes: each has the number that it is given, and 0
+    without a word. Two nodes 0 wait for a node 1 that never comes. `accelerate launch` wants --machine_rank with any
+    rendezvous.
 
     How it is concluded: srun starts torchrun or `accelerate launch` on several nodes, with a master. There is neither
     --node-rank (--machine_rank) nor a rendezvous that numbers the nodes; or one number is given to all of them. A
@@ -29,22 +41,24 @@ def no_own_rank(scene: Scene) -> Iterator[Remark]:
     `--rdzv-backend=c10d`, with which torchrun needs none.
     """
     for launch in scene.of("torchrun", "torch.distributed.launch", "accelerate"):
-        if not _on_several(scene, launch) or identity.meets(launch.text("rdzv-backend") or ""):
+        given, accelerate = launch.options.get("node-rank"), launch.name == "accelerate"
+        if not _on_several(scene, launch) or (given is not None and launch.number("node-rank") is None):
             continue
-        given = launch.options.get("node-rank")
-        if given is not None and launch.number("node-rank") is None:
+        if identity.meets(launch.text("rdzv-backend") or "") and (given is not None or not accelerate):
             continue
         if given is None and _may_be_told(scene, launch):
             continue
-        accelerate = launch.name == "accelerate"
         option = "--machine_rank" if accelerate else "--node-rank"
-        told = f"{option} is {given[0]} on all of them" if given else f"{option} is not given, and is 0 then"
         other = "" if accelerate else "; or --rdzv-backend=c10d with --rdzv-endpoint, which numbers them itself"
+        says = f"every node takes itself for node {given[0] if given else 0}: {option} is "
+        says += f"{given[0]} on all of them" if given else "not given"
+        if accelerate and not given:
+            says = f"no machine has a number of its own: {option} is not given"
         yield scene.tell(
             "SL249",
             "error",
-            f"every node takes itself for node {given[0] if given else 0}: {told}",
-            ("with a static rendezvous, the default, nobody else numbers the nodes",),
+            says,
+            _OF_ITS_FILE if accelerate and not given else _STATIC,
             f"write srun bash -c '... {option} $SLURM_NODEID ...' in single quotes, which the shell of each task fills "
             f"in{other}",
             scene.span_of(launch, "node-rank"),

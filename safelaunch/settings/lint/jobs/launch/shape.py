@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from safelaunch.settings.lint.extract.words import UNKNOWN
 from safelaunch.settings.lint.jobs import remark
+from safelaunch.settings.lint.jobs.launch import identity
 from safelaunch.settings.lint.jobs.launch.launchers import Launch
 from safelaunch.settings.lint.jobs.launch.scene import Scene
 from safelaunch.settings.lint.jobs.remark import Remark
@@ -200,16 +201,30 @@ def one_node_only(scene: Scene) -> Iterator[Remark]:
     for launch in scene.of("torchrun", "torch.distributed.launch", "accelerate"):
         if launch.runner or (launch.text("nnodes") or "") == "1" or launch.options.get("standalone"):
             continue
-        early = launch.options.get("node-rank")
-        later = f", with {_rank_option(launch)} in the quotes of bash -c" if early and TASK.search(early[1].raw) else ""
         yield scene.tell(
             "SL242",
             "error",
             f"{launch.name} runs on the first of {scene.asked.text('nodes')} nodes only: nothing starts it on the rest",
             (f"line {scene.asked.line('nodes')} asks for them, and a batch script runs on one",),
-            _written(scene, launch, "srun" if scene.asked.tasks_per_node == 1 else f"srun {ONE_A_NODE}") + later,
+            _written(scene, launch, "srun" if scene.asked.tasks_per_node == 1 else f"srun {ONE_A_NODE}")
+            + _beside_srun(launch),
             scene.span(launch.word),
         )
+
+
+def _beside_srun(launch: Launch) -> str:
+    """What a launcher needs as well once it is started on all nodes: their number, and which of them it is."""
+    rank = launch.options.get("node-rank")
+    if rank is not None or launch.name == "accelerate":
+        option = "--machine_rank" if launch.name == "accelerate" else "--node-rank"
+        if rank is None and "config-file" in launch.options:
+            return ""
+        early = rank is None or TASK.search(rank[1].raw)
+        return f", with {option} $SLURM_NODEID in the quotes of bash -c" if early else ""
+    wanted = [] if "nnodes" in launch.options or launch.open else ["--nnodes=$SLURM_NNODES"]
+    if not identity.meets(launch.text("rdzv-backend") or "") and not launch.open:
+        wanted.append(identity.ENDPOINT)
+    return f", with {' '.join(wanted)}" if wanted else ""
 
 
 def ranks_multiplied(scene: Scene) -> Iterator[Remark]:
@@ -334,7 +349,3 @@ def _called(launch: Launch) -> str:
     if launch.word.raw.endswith(launch.name):
         return "accelerate launch" if launch.name == "accelerate" else launch.name
     return f"{launch.word.raw} -m {launch.name.replace('torchrun', 'torch.distributed.run')}"
-
-
-def _rank_option(launch: Launch) -> str:
-    return "--machine_rank" if launch.name == "accelerate" else "--node-rank"

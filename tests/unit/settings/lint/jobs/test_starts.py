@@ -42,6 +42,27 @@ def test_the_remedy_for_one_node_only_starts_one_launcher_a_node() -> None:
     assert (one.finding.code, one.finding.remedy.startswith(f"write srun {ONE_EACH} torchrun")) == ("SL242", True)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "torchrun --nnodes=2 --nproc-per-node=4 --master_addr $HEAD t.py",
+        "torchrun --nproc-per-node=4 t.py",
+        f"torchrun --nnodes=2 --nproc-per-node=4 {MET} t.py",
+        "accelerate launch --num_machines 2 --main_process_ip $HEAD t.py",
+    ],
+)
+def test_who_follows_the_remedy_for_one_node_only_hears_nothing_more(call: str) -> None:
+    asked = "--nodes=2 --ntasks-per-node=1 --gres=gpu:4"
+    [one] = of(asked, call)
+    assert one.finding.code == "SL242"
+    line, _, more = one.finding.remedy.removeprefix("write ").partition(", with ")
+    if "bash -c" in more:
+        line = f"srun bash -c '{line.removeprefix('srun ')}'".replace("launch", "launch --machine_rank $SLURM_NODEID")
+    elif more:
+        line = line.replace("--master_addr $HEAD ", "").replace("torchrun", f"torchrun {more}")
+    assert codes(asked, line) == []
+
+
 def test_one_task_cannot_have_the_gpus_of_all_tasks() -> None:
     asked = "--nodes=2 --ntasks-per-node=4 --gpus-per-task=1"
     [one] = of(asked, f"srun torchrun --nnodes=2 --nproc-per-node=4 {MET} t.py")
@@ -54,7 +75,8 @@ def test_one_task_cannot_have_the_gpus_of_all_tasks() -> None:
 def test_a_command_over_several_lines_is_not_cut_in_the_remedy() -> None:
     for asked, start in (("--nodes=2", ""), ("--nodes=1 --ntasks=2", "srun ")):
         [one] = of(asked, f"{start}accelerate launch --mixed_precision fp16 \\\n  --main_process_ip $HEAD t.py")
-        assert one.finding.remedy.endswith("before accelerate launch")
+        assert "before accelerate launch" in one.finding.remedy
+        assert "fp16" not in one.finding.remedy
 
 
 @pytest.mark.parametrize(
@@ -128,7 +150,10 @@ def test_gpus_of_all_nodes_are_no_gpus_of_each() -> None:
         ("accelerate launch --num_machines 2 --main_process_ip $H --machine_rank 0 t.py", True),
         ("torchrun --nnodes=2 --nproc-per-node=gpu --master-addr $H t.py", True),
         ("torchrun --nnodes=2 --nproc-per-node=gpu --rdzv-endpoint $H:1 t.py", True),  # static without a word
-        ("accelerate launch --num_machines 2 --main_process_ip $H --rdzv_backend c10d t.py", False),
+        # It wants the number with whatever rendezvous, and heeds it with a static one only.
+        ("accelerate launch --num_machines 2 --main_process_ip $H --rdzv_backend c10d t.py", True),
+        ("accelerate launch --num_machines 2 --main_process_ip $H --rdzv_backend c10d --machine_rank 0 t.py", False),
+        ("accelerate launch --num_machines 2 --main_process_ip $H --use_deepspeed t.py", False),  # it starts pdsh
         ("accelerate launch --config_file a.yaml --num_machines 2 --main_process_ip $H t.py", False),
         (f"torchrun --nnodes=2 --nproc-per-node=gpu {MET} t.py", False),
         ("torchrun --nnodes=2 --nproc-per-node=gpu --master-addr $H $MORE t.py", False),
@@ -153,7 +178,7 @@ def test_a_number_that_the_batch_shell_fills_in_is_told_where_srun_starts_tasks(
     call = "accelerate launch --num_machines 2 --main_process_ip $H --machine_rank $SLURM_PROCID t.py"
     [one] = of(asked, f"# one day with srun\n{call}")
     assert one.finding.code == "SL242"
-    assert one.finding.remedy.endswith(", with --machine_rank in the quotes of bash -c")
+    assert one.finding.remedy.endswith(", with --machine_rank $SLURM_NODEID in the quotes of bash -c")
     [one] = of(asked, f"srun {call}")
     assert one.finding.code == "SL243"
     assert "torchrun" not in one.finding.remedy
