@@ -8,7 +8,7 @@ from functools import partial
 
 from safelaunch.settings.lint.jobs import remark
 from safelaunch.settings.lint.jobs.launch import environment
-from safelaunch.settings.lint.jobs.launch.launchers import Launch
+from safelaunch.settings.lint.jobs.launch.launchers import LONG_DASH, Launch
 from safelaunch.settings.lint.jobs.launch.rules import examples, guarded
 from safelaunch.settings.lint.jobs.launch.scene import Scene
 from safelaunch.settings.lint.jobs.remark import Remark
@@ -46,8 +46,8 @@ def unread_directive(scene: Scene) -> Iterator[Remark]:
     """sbatch does not heed a #SBATCH line, or takes it otherwise than it was meant.
 
     sbatch reads these lines up to the first command and no further: the job then has one node, and no GPU. A file with
-    an empty line above `#!` it does not take. And it fills in no variables: `#SBATCH --nodes=$N` is an error,
-    `--output=$HOME/log` a file of that very name.
+    an empty line above `#!`, or with a long dash in the place of `--`, it does not take. And it fills in no variables:
+    `#SBATCH --nodes=$N` is an error, `--output=$HOME/log` a file of that very name.
 
     How it is concluded: by the lines of the file. Templates, by their names or by `{{`, are left alone, and so are
     lines that a script writes into another one.
@@ -72,6 +72,15 @@ def unread_directive(scene: Scene) -> Iterator[Remark]:
                 f"sbatch does not read this line: a command stands above it, on line {first}",
                 ("sbatch reads #SBATCH lines up to the first line that is neither empty nor a comment",),
                 f"move it above line {first}",
+                remark.whole(lines, line),
+            )
+        elif match := LONG_DASH.match(text):
+            yield scene.tell(
+                "SL250",
+                "error",
+                "sbatch refuses the job for this line: a long dash is not two short ones",
+                ("Invalid directive found in batch script (measured with Slurm 22.05)",),
+                f"write #SBATCH --{text[match.end() :]}",
                 remark.whole(lines, line),
             )
         elif match := _VARIABLE.search(re.split(r"\s#", text)[0]):

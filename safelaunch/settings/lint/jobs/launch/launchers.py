@@ -62,6 +62,12 @@ class Launch:
         return self.command.words[self.at]
 
     @property
+    def long_dash(self) -> Token | None:
+        """The word at which the options of srun, or of the launcher, end early: it begins with a long dash."""
+        words = self.command.words[: self.at] if self.runner == "srun" else ()
+        return next((word for word in (*words, self.script) if word and LONG_DASH.match(word.raw)), None)
+
+    @property
     def one_a_node(self) -> bool:
         """Whether srun is asked for as many tasks as there are nodes."""
         return bool(_ALL_NODES.search(" ".join(word.raw for word in self.command.words[: self.at])))

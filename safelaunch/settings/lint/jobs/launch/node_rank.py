@@ -67,7 +67,9 @@ def no_own_rank(scene: Scene) -> Iterator[Remark]:
 
 def _on_several(scene: Scene, launch: Launch) -> bool:
     """Whether one command is run on several nodes, as a launcher of several."""
-    if launch.runner != "srun" or launch.command.loop or launch.open or "standalone" in launch.options:
+    if launch.runner != "srun" or launch.command.loop or launch.open or launch.long_dash:
+        return False
+    if "standalone" in launch.options:
         return False
     nodes, told = scene.nodes(launch), launch.nnodes
     one = launch.step is not None and launch.step.number("ntasks") == 1

@@ -275,7 +275,7 @@ def ranks_multiplied(scene: Scene) -> Iterator[Remark]:
 
 def multiplied(scene: Scene, launch: Launch) -> int:
     """How often srun starts a launcher where it should start it once: on each node, or a whole job; else 0."""
-    if launch.runner != "srun":
+    if launch.runner != "srun" or launch.long_dash:
         return 0
     starts = scene.starts(launch)
     if launch.name == "deepspeed":

@@ -96,16 +96,22 @@ def _no_script(scene: Scene) -> Iterator[Remark]:
 def _long_dash(scene: Scene) -> Iterator[Remark]:
     """Word processors and chats turn `--` into one long dash, which ends the options of a launcher."""
     for launch in scene.launches:
-        word = launch.script
+        word = launch.long_dash
         match = LONG_DASH.match(word.raw) if word is not None else None
         if word is None or match is None:
             continue
-        meant = "--" + word.raw[match.end() :].partition("=")[0]
+        head = word.raw.partition("=")[0]
+        meant = "--" + head[match.end() :]
+        takes = (
+            f"{launch.name} takes {head} for its script"
+            if word is launch.script
+            else f"srun takes {head} for a program"
+        )
         yield scene.tell(
             "SL247",
             "error",
-            f"{launch.name} takes {word.raw.partition('=')[0]} for its script: a long dash is not two short ones",
-            ("what stands behind it is taken for arguments of that script",),
+            f"{takes}: a long dash is not two short ones",
+            ("what stands behind it is taken for its arguments",),
             f"write {meant}",
             scene.span(word),
         )

@@ -191,6 +191,14 @@ def test_a_long_dash_makes_a_script_of_an_option(dash: str) -> None:
     assert one.finding.remedy == "write --num_processes"
 
 
+def test_a_long_dash_is_told_in_the_words_of_slurm_too() -> None:
+    call = f"torchrun --nnodes=2 --nproc-per-node=4 {MET} t.py"
+    [one] = of("--nodes=2 --ntasks-per-node=4", f"srun \u2014ntasks=2 {call}")
+    assert (one.finding.code, one.finding.remedy) == ("SL247", "write --ntasks")
+    [one] = of("--nodes=2 \u2013\u2013gres=gpu:4", f"srun {call}")
+    assert (one.finding.code, one.finding.remedy) == ("SL250", "write #SBATCH --gres=gpu:4")
+
+
 @pytest.mark.parametrize(
     ("asked", "option", "wanted"),
     [
