@@ -33,7 +33,7 @@ def launcher_options(scene: Scene) -> Iterator[Remark]:
     """The launcher does not know an option, or only a later version does. It ends with `unrecognized arguments`.
 
     The same is told of `torchrun python train.py`: a launcher starts Python itself, and looks for a script whose name
-    is `python`.
+    is `python`. A long dash, into which chats and word processors turn `--`, begins no option: it ends them.
 
     How it is concluded: the words between the launcher and the script are held against its options. These are of
     torchrun of torch 2.15, of `accelerate launch` 0.12 to 1.15, or of `deepspeed` 0.9 to 0.19. Their other spellings
