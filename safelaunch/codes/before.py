@@ -150,6 +150,7 @@ CODES = (
         "unknown-variable",
         "a variable is not known in its namespace",
         "settings.lint.names:unknown_variable",
+        Trait.NAMELESS,
         Trait.DECIDES,
     ),
     Code(
@@ -157,6 +158,7 @@ CODES = (
         "unread-variable",
         "neither torch nor NCCL reads a variable",
         "settings.lint.names:unread_variable",
+        Trait.NAMELESS,
         Trait.DECIDES,
     ),
     Code(
@@ -171,7 +173,7 @@ CODES = (
         "SL213",
         "variable-value",
         "a variable has a value that is not read as it was meant",
-        "settings.lint.values:variable_value",
+        "settings.lint.values:variable_value settings.lint.jobs.assigned:as_written",
         Trait.DECIDES,
     ),
     Code(
@@ -273,7 +275,7 @@ CODES = (
     Code(
         "SL245",
         "ranks-multiplied",
-        "the launcher is started several times on a node",
+        "srun starts the launcher too often",
         "settings.lint.jobs.launch.shape:ranks_multiplied",
     ),
     Code(
@@ -290,7 +292,10 @@ CODES = (
     ),
     Code("SL248", "old-launcher", "torch.distributed.launch is called", "settings.lint.jobs.launch.usage:old_launcher"),
     Code(
-        "SL249", "own-master", "every node takes itself for the master", "settings.lint.jobs.launch.identity:own_master"
+        "SL249",
+        "own-master",
+        "every node takes itself for the master",
+        "settings.lint.jobs.launch.identity:own_master settings.lint.jobs.launch.node_rank:no_own_rank",
     ),
     Code(
         "SL250",

@@ -29,6 +29,7 @@ class Trait(Enum):
     - OF_ONE_RUN: a check of it concerns one run, or what jobs may take by right: no reason to refuse a node.
     - DECIDES: what else there is to say of that variable goes with it.
     - FOLLOWS: ... and this is such a thing.
+    - NAMELESS: nobody reads a variable of this name, whatever its value is.
     - NAME: the name of a variable is what is wrong: another one may take its place.
     """
 
@@ -51,6 +52,7 @@ class Trait(Enum):
     COMMAND = "command"
     OF_ONE_RUN = "of one run"
     NAME = "name"
+    NAMELESS = "nameless"
     DECIDES = "decides"
     FOLLOWS = "follows"
 

@@ -10,6 +10,7 @@ from safelaunch.model import Finding
 from safelaunch.settings.lint import catalogue
 from safelaunch.settings.lint.catalogue import Variable
 from safelaunch.settings.lint.context import LintContext, Setting
+from safelaunch.settings.lint.installed import Installed
 from safelaunch.settings.lint.judge import contradictions, dangers, nccl_backends, parsers, versions
 from safelaunch.settings.lint.judge.in_force import InForce, in_force
 from safelaunch.settings.lint.judge.reading import meant, standing
@@ -33,21 +34,36 @@ def unknown_variable(context: LintContext) -> Iterator[Finding]:
     What to do: the message names the nearest known variable. If a program of yours reads it, say so under `known` in
     [lint].
     """
+    beside: dict[str, dict[str, Setting]] = {}  # of one line, for one idea is behind them
+    told: set[str] = set()
     for setting in context:
         if standing(setting.name, context) != "unknown":
             continue
         near = meant(setting.name)
-        amd = _may_be_of_rccl(setting, context)
-        yield Finding(
-            code="SL210",
-            severity="note" if amd else "warning",
-            summary=f"{shown(setting)} is a variable that neither torch nor NCCL knows",
-            because=(_looked_at(context), *(("this is for AMD's GPUs: RCCL has names of its own",) if amd else ())),
-            remedy=f"did you mean {near}?"
-            if near
-            else f"unset {quote(setting.name)}, or name it under `known` in [lint]",
-            where=setting.origin.where,
-        )
+        if near:
+            yield _unknown((setting,), f"did you mean {near}?", context)
+        elif not setting.origin.where or setting.name not in told:
+            beside.setdefault(setting.origin.where, {})[setting.name] = setting
+            told.add(setting.name)
+    for of_line in beside.values():
+        listed_here = tuple(of_line.values())
+        names = listed([quote(each.name) for each in listed_here])
+        they = "it" if len(listed_here) == 1 else "them"
+        yield _unknown(listed_here, f"unset {names}, or name {they} under `known` in [lint]", context)
+
+
+def _unknown(settings: tuple[Setting, ...], remedy: str, context: LintContext) -> Finding:
+    amd = all(_may_be_of_rccl(each, context) for each in settings)
+    names = shown(settings[0]) if len(settings) == 1 else listed([each.name for each in settings])
+    what = "is a variable" if len(settings) == 1 else "are variables"
+    return Finding(
+        code="SL210",
+        severity="note" if amd else "warning",
+        summary=f"{names} {what} that neither torch nor NCCL knows",
+        because=(_looked_at(context), *(("this is for AMD's GPUs: RCCL has names of its own",) if amd else ())),
+        remedy=remedy,
+        where=settings[0].origin.where,
+    )
 
 
 def unread_variable(context: LintContext) -> Iterator[Finding]:
@@ -100,7 +116,8 @@ def unread_here(context: LintContext) -> Iterator[Finding]:
     among the strings of the installed library. What the library has in it counts more than what the catalogue says of
     its version. A torch without CUDA says nothing about variables of NCCL and CUDA, but a variable that was gone before
     NCCL 2.18 is told as a note. Since torch 2.15 the backend `nccl` is another one, nccl2, which does not read all that
-    the old one does; TORCH_DIST_USE_NCCL2=0 chooses that one. Shipped profiles say themselves
+    the old one does; TORCH_DIST_USE_NCCL2=0 chooses that one. In a file for AMD's GPUs, what was gone before NCCL 2.6
+    is a note: RCCL took over that code in ROCm 3.5. Shipped profiles say themselves
     from which version on their variables act.
 
     What to do: use the new name where there is one, update the library where it is too old for the variable, or unset
@@ -109,14 +126,7 @@ def unread_here(context: LintContext) -> Iterator[Finding]:
     for setting in context:
         variable = catalogue.variable(setting.name)
         if variable is not None and versions.long_gone(variable, context.installed) and _unclaimed(setting, context):
-            yield Finding(
-                code="SL212",
-                severity="warning",
-                summary=f"{shown(setting)} does nothing: it is gone since NCCL {variable.removed_in}",
-                because=("no NCCL was found here to ask", source(variable.source)),
-                remedy=f"use {variable.renamed_to}" if variable.renamed_to else f"unset {quote(setting.name)}",
-                where=setting.origin.where,
-            )
+            yield _long_gone(setting, variable, context)
         if variable is None or standing(setting.name, context) != "unread-here":
             continue
         if nccl_backends.is_of_the_other(setting.name, context) and not is_shipped(setting):  # those are for both
@@ -137,8 +147,7 @@ def unread_here(context: LintContext) -> Iterator[Finding]:
             if variable.aliases and setting.value is not None:
                 remedy = f"write {variable.aliases[0]}, its older name"
         else:
-            remedy = REPLACED.get((setting.name, setting.value or ""), "")
-            remedy = remedy or (f"use {variable.renamed_to}" if variable.renamed_to else f"unset {quote(setting.name)}")
+            remedy = _in_place_of(setting, variable, context.installed)
         yield Finding(
             code="SL212",
             severity="warning",
@@ -149,6 +158,30 @@ def unread_here(context: LintContext) -> Iterator[Finding]:
         )
 
 
+def _long_gone(setting: Setting, variable: Variable, context: LintContext) -> Finding:
+    amd = versions.for_amd(context.installed)
+    return Finding(
+        code="SL212",
+        severity="note" if amd else "warning",
+        summary=f"{shown(setting)} does nothing: it is gone since NCCL {variable.removed_in}",
+        because=(
+            "this is for AMD's GPUs: RCCL took over the code of NCCL 2.6 in ROCm 3.5"
+            if amd
+            else "no NCCL was found here to ask",
+            source(variable.source),
+        ),
+        remedy=_in_place_of(setting, variable, context.installed),
+        where=setting.origin.where,
+    )
+
+
+def _in_place_of(setting: Setting, variable: Variable, installed: Installed) -> str:
+    """What to write for a variable that is gone."""
+    new = versions.newest(variable, installed)
+    replaced = REPLACED.get((setting.name, setting.value or ""), "")
+    return replaced or (f"use {new}" if new else f"unset {quote(setting.name)}")
+
+
 def deprecated_variable(context: LintContext) -> Iterator[Finding]:
     """A variable has an old spelling, or is on its way out. It still works, and warns in every rank.
 
@@ -156,7 +189,8 @@ def deprecated_variable(context: LintContext) -> Iterator[Finding]:
     the new name wins over NCCL_ASYNC_ERROR_HANDLING.
 
     How it is concluded: the catalogue has the version from which on the variable is deprecated, and the installed
-    library, where its version is known, is not older.
+    library, where its version is known, is not older. Of several names that followed, the newest one that is read here
+    is told.
 
     What to do: use the new name. With a torch or NCCL from before the change, keep the old one.
     """
@@ -199,7 +233,10 @@ def _in_its_place(setting: Setting, instead: str) -> str:
 
 
 # Of a variable that is gone, what its value asked for.
-REPLACED = {("NCCL_TREE_THRESHOLD", "0"): "write NCCL_ALGO=Ring"}
+REPLACED = {
+    ("NCCL_TREE_THRESHOLD", "0"): "write NCCL_ALGO=Ring, which is what a threshold of 0 asked for: no trees",
+    ("NCCL_CHECKS_DISABLE", "1"): "unset NCCL_CHECKS_DISABLE: these checks are off unless they are asked for",
+}
 _USELESS = "NCCL_ASYNC_ERROR_HANDLING"
 _OLD_RECORDER = "TORCH_NCCL_TRACE_BUFFER_SIZE"
 _ON_AWS_ONLY = frozenset(
@@ -243,7 +280,8 @@ def _out_of_date(setting: Setting, variable: Variable, env: InForce) -> Fault | 
         return None
     if setting.name in _ON_AWS_ONLY and not env.on_aws:
         return None
-    use = f"use {variable.renamed_to}" if variable.renamed_to else _advice(variable)
+    new = versions.newest(variable, installed)
+    use = f"use {new}" if new else _advice(variable)
     return Fault("note", f"is deprecated{_since(variable)}", (source(variable.source),), use)
 
 

@@ -8,7 +8,7 @@ from safelaunch.model import Finding
 from safelaunch.settings.lint.context import LintContext, Setting
 from safelaunch.settings.lint.judge import contradictions
 from safelaunch.settings.lint.judge.in_force import in_force
-from safelaunch.settings.lint.judge.wording import shown, source
+from safelaunch.settings.lint.judge.wording import listed, shown, source
 
 
 def conflicting_variables(context: LintContext) -> Iterator[Finding]:
@@ -25,18 +25,24 @@ def conflicting_variables(context: LintContext) -> Iterator[Finding]:
     """
     env = in_force(context)
     for pair, names in contradictions.holding(env):
-        *most, last = (env.settings[name] for name in names)
+        first, *rest = (env.settings[name] for name in names)
+        joined, at = shown(first), first
+        if len(rest) == 1:
+            joined, at = f"{joined} with {shown(rest[0])}", rest[0]
+        elif rest:  # the one that makes the others useless comes first
+            joined = f"{joined} beside {listed([setting.name for setting in rest])}"
         others = tuple(
-            f"{setting.name} is set at {setting.origin.where}" for setting in most if _elsewhere(setting, last)
+            f"{setting.name} is set at {setting.origin.where}"
+            for setting in (first, *rest)
+            if setting is not at and _elsewhere(setting, at)
         )
-        joined = " with ".join(shown(setting) for setting in (*most, last))
         yield Finding(
             code="SL215",
             severity=pair.severity,
             summary=f"{joined}: {pair.says}",
             because=pair.why + others,
             remedy=pair.remedy,
-            where=last.origin.where,
+            where=at.origin.where,
         )
     yield from _beside_nccl_conf(context)
 

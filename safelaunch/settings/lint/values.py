@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from safelaunch.model import Finding
 from safelaunch.settings.lint import catalogue
 from safelaunch.settings.lint.context import LintContext
-from safelaunch.settings.lint.judge import dangers, interfaces, parsers, torch_pairs
+from safelaunch.settings.lint.judge import dangers, interfaces, nccl_pairs, parsers, torch_pairs
 from safelaunch.settings.lint.judge.in_force import in_force
 from safelaunch.settings.lint.judge.subsystems import without_init
 from safelaunch.settings.lint.judge.wording import literal
@@ -23,7 +23,9 @@ def variable_value(context: LintContext) -> Iterator[Finding]:
     How it is concluded: the catalogue knows for each variable which parser reads it, and its range or words where these
     are documented; a meaning that is only guessed is not judged. At a launch and in `env --check`, the interfaces of
     this machine are asked as well. Values that are made at launch or by a shell command
-    are not judged either. Sources are the source code of NCCL and torch, and runs with torch 2.13.
+    are not judged either, and neither is a value that nobody reads: one that a script sets anew before it starts a
+    program, or one of InfiniBand where NCCL_IB_DISABLE=1 stands beside it (SL215). Sources are the source code of NCCL
+    and torch, and runs with torch 2.13.
 
     What to do: write the value as the message says.
     """
@@ -36,6 +38,8 @@ def variable_value(context: LintContext) -> Iterator[Finding]:
             continue  # whatever it says, it is not heeded: SL214
         if setting.name == torch_pairs.HEARTBEAT and torch_pairs.nobody_listens(env):
             continue  # the same: SL215
+        if nccl_pairs.is_dead(setting, env):
+            continue  # the same
         fault = (
             parsers.judge(variable, text, context.installed)
             or without_init(setting, text, env)

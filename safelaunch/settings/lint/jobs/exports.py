@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from safelaunch.model import Finding, Origin
 from safelaunch.settings.lint import catalogue, lint
 from safelaunch.settings.lint.context import LintContext, Setting
-from safelaunch.settings.lint.extract import tools
 from safelaunch.settings.lint.extract.scope import Command
 from safelaunch.settings.lint.extract.words import UNKNOWN, Token, expand
 from safelaunch.settings.lint.jobs import remark
+from safelaunch.settings.lint.jobs.assigned import starts
 from safelaunch.settings.lint.jobs.launch.rules import guarded
 from safelaunch.settings.lint.jobs.launch.scene import Scene
 from safelaunch.settings.lint.jobs.remark import Edit, Remark, Span
@@ -137,7 +137,7 @@ def _would_be_told(scene: Scene, setting: Setting) -> bool:
 def _too_late(job: JobFile) -> Iterator[Remark]:
     """Exports below the last program that the script starts."""
     commands = job.found.commands
-    last = max((at for at, command in enumerate(commands) if _starts(command)), default=-1)
+    last = max((at for at, command in enumerate(commands) if starts(command)), default=-1)
     for command in commands[last + 1 :]:
         if not command.top or command.words[0].raw != "export":
             continue
@@ -147,11 +147,6 @@ def _too_late(job: JobFile) -> Iterator[Remark]:
                 says = f"{word.raw} comes too late: no program is started below it"
                 remedy = f"move it above line {commands[last].words[0].line}"
                 yield _told(job, says, remedy, remark.find(job.lines, word.line, match[1]))
-
-
-def _starts(command: Command) -> bool:
-    words = [word for word in command.texts if not re.match(r"[A-Za-z_]\w*\+?=", word)]
-    return bool(words) and not tools.BUILTINS.fullmatch(words[0])
 
 
 def _told(job: JobFile, says: str, remedy: str, span: Span, edits: tuple[Edit, ...] = ()) -> Remark:

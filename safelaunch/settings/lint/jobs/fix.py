@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from safelaunch.settings.lint.jobs.look import JobFile
 
 _OVERRULED = ("NCCL_ASYNC_ERROR_HANDLING",)  # torchrun sets its new name, which wins
+_OTHERS = r"\$\{{{}:?[-=?+]"  # ${{X:-1}}: taken from the environment, where it is there
 _WRITE = re.compile(r"write ([A-Za-z_]\w*)=(\S+)")
 
 
@@ -48,17 +49,20 @@ def certain(job: JobFile, finding: Finding, setting: Setting, span: Span, instal
 
 def _rename(job: JobFile, finding: Finding, setting: Setting, installed: Installed) -> tuple[Edit, ...]:
     variable = catalogue.variable(setting.name)
-    if variable is None or not variable.renamed_to or variable.renamed_to not in finding.remedy:
+    name = versions.newest(variable, installed) if variable else ""
+    if variable is None or not name or name not in finding.remedy:
         return ()
     if variable.removed_in or (setting.name in _OVERRULED and setting.value == "0"):
         return ()  # it did nothing in the last run: what the new name would do is for a person to want
-    new = catalogue.variable(variable.renamed_to)
+    if setting.weak or re.search(_OTHERS.format(re.escape(setting.name)), job.text):
+        return ()  # who starts the file may set it by the old name
+    new = catalogue.variable(name)
     known = new is not None and versions.of(new.owner, installed) is not None
     if not known or new is None or versions.not_here(new, installed):
         return ()
-    if any(each.name == variable.renamed_to for each in job.settings):
+    if any(each.name == name for each in job.settings):
         return ()  # which of the two was meant is not for us to say
-    return _renamed(job, setting.name, variable.renamed_to)
+    return _renamed(job, setting.name, name)
 
 
 def _renamed(job: JobFile, name: str, new: str) -> tuple[Edit, ...]:

@@ -18,7 +18,7 @@ from safelaunch.settings.lint.extract.kinds import kind_of
 from safelaunch.settings.lint.extract.readers import read_as
 from safelaunch.settings.lint.extract.scope import Found, Scope
 from safelaunch.settings.lint.installed import Installed
-from safelaunch.settings.lint.jobs import exports, remark
+from safelaunch.settings.lint.jobs import assigned, exports, remark
 from safelaunch.settings.lint.jobs.fix import certain
 from safelaunch.settings.lint.jobs.ignored import ignored, is_ignored
 from safelaunch.settings.lint.jobs.launch import directives, rules
@@ -33,6 +33,9 @@ _AMD = re.compile(
 _NAME = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+")
 _WRITE = re.compile(r"(write [A-Za-z_]\w*=)(.*)", re.DOTALL)
 _PLAIN = re.compile(r"""["']?[\w./:,@%+=^\[\]-]*["']?""")
+# A server that starts its own ranks, on the node where it is called where it is not told of more.
+_SERVER = "sglang.launch_server"
+_MORE_NODES = frozenset({"--nnodes", "--dist-init-addr", "--nccl-init-addr"})
 MOST_JOBS = 16  # that one script writes and submits
 ORDER = {"error": 0, "warning": 1, "note": 2}
 
@@ -79,10 +82,11 @@ def remarks(job: JobFile, installed: Installed, severity: Mapping[str, str]) -> 
     installed = of_amd(job, installed)
     scene = rules.scene_of(job, installed)
     context = LintContext(
-        job.settings, installed, read_by_script=job.reads, nodes=_nodes(scene), elastic=_is_elastic(scene)
+        assigned.acting(job), installed, read_by_script=job.reads, nodes=_nodes(scene), elastic=_is_elastic(scene)
     )
     said = [*rules.remarks(scene, severity), *_placed(job, _one_a_cause(lint(context, severity)), installed)]
     said += exports.remarks(job, scene, severity)
+    said += assigned.remarks(job, severity)
     said += directives.remarks(scene, severity)
     for body, line in job.found.jobs[:MOST_JOBS]:
         inner = Found()
@@ -118,6 +122,10 @@ def _nodes(scene: Scene) -> int | None:
     """The nodes of the job: as the scheduler is asked, or as a launcher is told."""
     if scene.asked is not None and "nodes" in scene.asked:
         return scene.asked.nodes
+    if not scene.launches and any(
+        _SERVER in command.texts and not _MORE_NODES & set(command.texts) for command in scene.job.found.commands
+    ):
+        return 1
     told = {launch.nnodes for launch in scene.launches}
     only = told.pop() if len(told) == 1 else None
     return only[0] if only and only[0] == only[1] else None
@@ -160,11 +168,17 @@ def _is_about(finding: Finding, setting: Setting) -> bool:
     return finding.summary.startswith(shown(setting))
 
 
+def _cause(finding: Finding) -> str:
+    """What is wrong, in words: of a name that nobody reads, whatever its value is."""
+    whatever = codes.has(finding.code, Trait.NAMELESS)
+    return re.sub(r"^(\w+)=(?:\"[^\"]*\"|'[^']*'|\S*)", r"\1", finding.summary) if whatever else finding.summary
+
+
 def _folded(said: Iterable[Remark]) -> Iterator[Remark]:
     """The same words about several lines are one remark, which names them all."""
     first: dict[tuple[str, ...], Remark] = {}
     for one in sorted(said, key=lambda each: each.line):
-        key = (one.finding.code, one.finding.summary, one.finding.severity, one.finding.remedy)
+        key = (one.finding.code, _cause(one.finding), one.finding.severity, one.finding.remedy)
         if key in first:
             before = first[key]
             more = before.more if one.line in (before.line, *before.more) else (*before.more, one.line)

@@ -51,7 +51,7 @@ def prefixes(variable: Variable, text: str, installed: Installed) -> Fault | Non
                 "with it, that order is gone",
                 NCCL,
             ),
-            "unset it, or name the interface: NCCL_SOCKET_IFNAME=eth0",
+            "unset it, or name the interface between the nodes, as `ip -brief address` shows it",
         )
     return None
 
@@ -63,7 +63,7 @@ def exact(variable: Variable, text: str, installed: Installed) -> Fault | None: 
             "error",
             f"makes every Gloo process group raise: {text[0]} is taken as a part of the name",
             ("Gloo wants names; excluding is something only NCCL can", GLOO),
-            f"write the name of an interface: {variable.name}=eth0",
+            "write the name of an interface, as `ip -brief address` shows it",
         )
     names = text.split(",") if text else []
     return _no_names(names, GLOO) or _mixed_up(variable, names)

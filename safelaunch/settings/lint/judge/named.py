@@ -154,3 +154,15 @@ def ib_timeout(variable: Variable, text: str, installed: Installed) -> Fault | N
     if fault is not None and rest and 0 < value <= 31 and re.fullmatch(r"s(ec)?|\.0*", rest.strip()):
         return dataclasses.replace(fault, severity="warning")  # it acts much as it was meant
     return fault
+
+
+def comm_id(variable: Variable, text: str, installed: Installed) -> Fault | None:  # noqa: ARG001
+    """NCCL_COMM_ID, the address at which the first rank listens."""
+    if not text or re.fullmatch(r"(?:\[[0-9A-Fa-f:.%\w]+\]|[^:\s]+):\d{1,5}", text.strip()):
+        return None
+    why = (
+        "it is the address of the first rank, and no name of the job: processes of other jobs do not meet by it",
+        source("NVIDIA/nccl src/bootstrap.cc: <ipv4>:<port>, [<ipv6>]:<port> or <hostname>:<port>"),
+    )
+    says = "is no address with a port: no communicator can be made"
+    return Fault("error", says, why, f"unset {variable.name}: torch hands out the address itself")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+from safelaunch.settings.lint.context import Setting
 from safelaunch.settings.lint.judge.in_force import InForce
 from safelaunch.settings.lint.judge.pair import Pair
 from safelaunch.settings.lint.judge.wording import source
@@ -39,6 +42,17 @@ def ib_settings_unused(env: InForce) -> bool:
         and not env.has("NCCL_NET_PLUGIN")
         and net(env) != "ib"
     )
+
+
+def is_dead(setting: Setting, env: InForce) -> bool:
+    """Whether nobody looks at the value of a setting: what it is for is switched off wherever it is made."""
+    for switch, of_it, holds in (
+        ("NCCL_IB_DISABLE", IB_ONLY, ib_settings_unused),
+        ("NCCL_NET", NET_OF_IB, sockets_only),
+    ):
+        if re.match(of_it, setting.name) and holds(env):
+            return set(env.settings[switch].branches) <= set(setting.branches)
+    return False
 
 
 def sockets_only(env: InForce) -> bool:

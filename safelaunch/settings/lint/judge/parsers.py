@@ -44,6 +44,7 @@ PARSERS: dict[str, Parser] = {
 NAMED: dict[str, Parser] = {
     "NCCL_P2P_DISABLE": flags.p2p_disable,
     "NCCL_IB_TIMEOUT": named.ib_timeout,
+    "NCCL_COMM_ID": named.comm_id,
     "NCCL_DEBUG_FILE": named.one_file_per_process,
     "CUDA_COREDUMP_FILE": named.one_file_per_process,
     "CUDA_VISIBLE_DEVICES": named.visible_devices,

@@ -64,6 +64,9 @@ def meant(name: str) -> str:
         for other in (f"TORCH_{name}", name.removeprefix("TORCH_")):
             if other != name and catalogue.variable(other) is not None:
                 return other
+    other = f"PY{name}" if name.startswith("TORCH_") else name.removeprefix("PY")
+    if other != name and other.startswith(("TORCH_", "PYTORCH_")) and catalogue.variable(other) is not None:
+        return other  # PyTorch is called by both names
     near = catalogue.nearest(name)
     # PYTORCH_HOME is no slip of TORCH_HOME: both are heads of many names of others.
     elsewhere = space == "loose" and near.partition("_")[0] != name.partition("_")[0]

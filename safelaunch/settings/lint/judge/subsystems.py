@@ -23,5 +23,5 @@ def without_init(setting: Setting, text: str, env: InForce) -> Fault | None:
         "note",
         "replaces the default, so that the lines of INIT and ENV are lost",
         (*lines, source("NVIDIA/nccl src/debug.cc, ncclDebugInit")),
-        f"write NCCL_DEBUG_SUBSYS=INIT,ENV,{text}",
+        f"write NCCL_DEBUG_SUBSYS=INIT,ENV,{text}, unless {text} alone is wanted",
     )

@@ -72,7 +72,7 @@ PAIRS = (
         (*BLOCKING, *ASYNC, DUMP, PIPE),
         blocking_wait,
         "error",
-        "blocking wait never starts torch's watchdog, so error handling, heartbeat, dump and pipe are all off",
+        "with blocking wait there is no watchdog, which would handle errors and write dumps",
         (source(f"{PG}, constructor: the watchdog starts only without blocking wait"),),
         "unset the blocking wait; torch ends a collective that times out without it",
     ),

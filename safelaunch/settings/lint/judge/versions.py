@@ -18,6 +18,7 @@ TORCH_OWNERS = frozenset({"torch", "torch-cuda", "gloo", "elastic"})
 SHORTEST_OF_TORCH = 17
 
 OLDEST_IN_USE: Version = (2, 18)  # of NCCL: torch 2.1 brought it with it
+OLDEST_OF_AMD: Version = (2, 6)  # whose code RCCL took over in ROCm 3.5. Source: ROCm/rccl CHANGELOG.md
 
 # Names that a header of torch has in it one version before they are read: c10/core/AllocatorConfig.h of torch 2.9.
 HELD_BEFORE_READ = frozenset({"PYTORCH_ALLOC_CONF"})
@@ -108,12 +109,35 @@ def not_here(variable: Variable, installed: Installed) -> NotHere | None:
 
 def long_gone(variable: Variable, installed: Installed) -> bool:
     """Whether NCCL gave a variable up so long ago that no NCCL of today reads it, and there is none here to ask. AMD's
-    still reads some of them."""
-    torch, removed = installed.torch, parse(variable.removed_in)
-    elsewhere = torch is not None and torch.other_gpu
-    if variable.owner != "nccl" or removed is None or installed.nccl is not None or elsewhere:
+    has followed it since."""
+    removed = parse(variable.removed_in)
+    if variable.owner != "nccl" or removed is None or installed.nccl is not None:
         return False
-    return below(removed, OLDEST_IN_USE)
+    return below(removed, OLDEST_OF_AMD if for_amd(installed) else OLDEST_IN_USE)
+
+
+def for_amd(installed: Installed) -> bool:
+    """Whether the variables are for AMD's GPUs, and so for its NCCL."""
+    return installed.torch is not None and installed.torch.other_gpu
+
+
+def newest(variable: Variable, installed: Installed) -> str:
+    """The last of the names that followed the name of a variable and that are read here; "" where none did.
+
+    Args:
+        variable: with an old name.
+        installed: the libraries. Where their version is not known, all of these names are taken for known.
+    """
+    from safelaunch.settings.lint import catalogue
+
+    found = [variable.renamed_to]
+    while (new := catalogue.variable(found[-1])) is not None and new.deprecated and new.renamed_to not in ("", *found):
+        following = catalogue.variable(new.renamed_to)
+        since = _bound(new.deprecated)
+        if following is None or not_here(following, installed) or (since and older(new.owner, installed, since)):
+            break
+        found.append(new.renamed_to)
+    return found[-1]
 
 
 def _bound(text: str) -> str:

@@ -119,6 +119,15 @@ def test_names_that_nothing_reads_point_at_names_that_something_reads() -> None:
         assert [other for other in named if other not in LISTED or "removed_in" in LISTED[other]] == [], name
 
 
+def test_who_follows_advice_is_not_told_of_an_old_name_next() -> None:
+    for name in ("NCCL_MIN_CHANNELS", "NCCL_MAX_CHANNELS", "NCCL_NCHANNELS"):
+        entry = catalogue.unread(name)
+        assert entry is not None
+        advised = [catalogue.variable(word) for word in re.findall(r"NCCL_\w+", entry.instead)]
+        assert advised
+        assert [each.name for each in advised if each is None or each.deprecated] == []
+
+
 def test_families_and_options_are_well_formed() -> None:
     assert all({*entry} == {"name", "doc", "source"} and entry["source"] for entry in DATA["family"])
     fields = set(AllocOption._fields)

@@ -146,7 +146,7 @@ def test_a_local_version_is_a_version() -> None:
 def test_what_is_gone_for_long_is_told_where_there_is_no_nccl_to_ask(name: str) -> None:
     assert told(f"{name}=1", installed=TORCH_CPU) == [("SL212", "warning")]
     assert told(f"{name}=1", installed=Installed()) == [("SL212", "warning")]
-    assert told(f"{name}=1", installed=Installed(Library("2.9.0", "/torch", other_gpu=True))) == []
+    assert told(f"{name}=1", installed=Installed(Library("2.9.0", "/torch", other_gpu=True))) == [("SL212", "note")]
     assert told(f"{name}=1", installed=TORCH_CPU, known=frozenset({name})) == []
     assert told(f"{name}=1") == [("SL212", "warning")]
 

@@ -109,7 +109,7 @@ def test_the_arithmetic_of_the_recorder() -> None:
         ("NCCL_IB_DISABLE=true", ("is read as 0", "NCCL_IB_DISABLE=1")),
         ("NCCL_P2P_LEVEL=nvl", ("upper case", "NCCL_P2P_LEVEL=NVL")),
         ("TORCH_CPP_LOG_LEVEL=WARN", ("write WARNING",)),
-        ("NCCL_BLOCKING_WAIT=1 NCCL_ASYNC_ERROR_HANDLING=1", ("never starts torch's watchdog",)),
+        ("NCCL_BLOCKING_WAIT=1 NCCL_ASYNC_ERROR_HANDLING=1", ("there is no watchdog", "unset the blocking wait")),
         ("PYTORCH_CUDA_ALLOC_CONF=expandable_segments=True", ("expandable_segments:True",)),
     ],
 )

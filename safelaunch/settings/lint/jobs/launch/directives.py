@@ -8,7 +8,7 @@ from functools import partial
 
 from safelaunch.settings.lint.jobs import remark
 from safelaunch.settings.lint.jobs.launch import environment
-from safelaunch.settings.lint.jobs.launch.launchers import Launch
+from safelaunch.settings.lint.jobs.launch.launchers import LONG_DASH, Launch
 from safelaunch.settings.lint.jobs.launch.rules import examples, guarded
 from safelaunch.settings.lint.jobs.launch.scene import Scene
 from safelaunch.settings.lint.jobs.remark import Remark
@@ -28,7 +28,7 @@ _READS = re.compile(r"^[ \t]*(?:for|read|mapfile|readarray)\b[^$\n]*", re.MULTIL
 _NAME_OF_SLURM = re.compile(r"\bSLURMD?_\w+")
 MOST_NAMES = 32  # that Slurm does not have and that are looked at
 _OF_SLURM = re.compile(r"(?<!\\)\$\{?(SLURMD?_\w+)")
-_USED = re.compile(r"\$\{?(SLURM_(?:GPUS|NTASKS)(?:_PER_(?:NODE|TASK))?)(?:\}|(?![\w:]))")
+_USED = re.compile(rf"\$\{{?({'|'.join(_ASKED_BY)})(?:\}}|(?![\w:]))")
 
 
 def remarks(scene: Scene, severity: Mapping[str, str]) -> Iterator[Remark]:
@@ -46,8 +46,8 @@ def unread_directive(scene: Scene) -> Iterator[Remark]:
     """sbatch does not heed a #SBATCH line, or takes it otherwise than it was meant.
 
     sbatch reads these lines up to the first command and no further: the job then has one node, and no GPU. A file with
-    an empty line above `#!` it does not take. And it fills in no variables: `#SBATCH --nodes=$N` is an error,
-    `--output=$HOME/log` a file of that very name.
+    an empty line above `#!`, or with a long dash in the place of `--`, it does not take. And it fills in no variables:
+    `#SBATCH --nodes=$N` is an error, `--output=$HOME/log` a file of that very name.
 
     How it is concluded: by the lines of the file. Templates, by their names or by `{{`, are left alone, and so are
     lines that a script writes into another one.
@@ -72,6 +72,15 @@ def unread_directive(scene: Scene) -> Iterator[Remark]:
                 f"sbatch does not read this line: a command stands above it, on line {first}",
                 ("sbatch reads #SBATCH lines up to the first line that is neither empty nor a comment",),
                 f"move it above line {first}",
+                remark.whole(lines, line),
+            )
+        elif match := LONG_DASH.match(text):
+            yield scene.tell(
+                "SL250",
+                "error",
+                "sbatch refuses the job for this line: a long dash is not two short ones",
+                ("Invalid directive found in batch script (measured with Slurm 22.05)",),
+                f"write #SBATCH --{text[match.end() :]}",
                 remark.whole(lines, line),
             )
         elif match := _VARIABLE.search(re.split(r"\s#", text)[0]):
@@ -112,20 +121,32 @@ def variable_not_set(scene: Scene) -> Iterator[Remark]:
     What to do: write SLURM_GPUS_ON_NODE, which every job with GPUs has, or the option that the message names.
     """
     for launch in scene.launches:
-        for _, word in launch.options.values():
+        for option, (_, word) in launch.options.items():
             for match in _USED.finditer(word.raw):
                 name = match[1]
                 if _ASKED_BY[name] in (scene.asked or ()) or _of_step(launch, name) or f"{name}=" in scene.job.text:
                     continue
-                instead = "$SLURM_GPUS_ON_NODE" if name == "SLURM_GPUS_PER_NODE" else "the number"
                 yield scene.tell(
                     "SL251",
                     "warning",
                     f"{name} is empty: Slurm sets it only where --{_ASKED_BY[name]} is given",
                     (),
-                    f"write {instead}, or add #SBATCH --{_ASKED_BY[name]}",
+                    _instead(scene, name, option),
                     scene.span(word),
                 )
+
+
+def _instead(scene: Scene, name: str, option: str) -> str:
+    """What to write for a variable that is not set. An option that would set it is named only where it asks for what
+    the job asks for now: --gpus is a total, and with --ntasks-per-node srun starts the launcher more often."""
+    if option == "nproc-per-node":
+        return "write $SLURM_GPUS_ON_NODE" + (
+            ", or add #SBATCH --gpus-per-node" if name == "SLURM_GPUS_PER_NODE" else ""
+        )
+    if name == "SLURM_GPUS_PER_NODE":
+        return "write $SLURM_GPUS_ON_NODE, or add #SBATCH --gpus-per-node"
+    several = scene.several_nodes and name == "SLURM_GPUS"
+    return "write the number of all nodes" if several else f"write the number, or add #SBATCH --{_ASKED_BY[name]}"
 
 
 def misspelt_variable(scene: Scene) -> Iterator[Remark]:

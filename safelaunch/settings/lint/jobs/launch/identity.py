@@ -11,6 +11,7 @@ from safelaunch.settings.lint.jobs.launch.launchers import Launch
 from safelaunch.settings.lint.jobs.launch.scene import Scene
 from safelaunch.settings.lint.jobs.remark import Remark, Span
 
+_SRUN = re.compile(r"^(?:[^#\n]|(?<=[^\s;])#)*\bsrun\b", re.MULTILINE)  # in what is no comment
 _OF_TASKS = r"SLURM_(?:PROCID|NODEID|LOCALID)"
 _EXPANDED = re.compile(rf"\\.|\$\{{?({_OF_TASKS})\b", re.DOTALL)
 _OUTSIDE = re.compile(rf"""\\.|'[^']*'|"((?:[^"\\]|\\.)*)"?|\$\{{?({_OF_TASKS})\b""", re.DOTALL)
@@ -33,11 +34,13 @@ def expanded_early(scene: Scene) -> Iterator[Remark]:
 
     With `--rdzv-backend=c10d` nothing is told: torchrun then does not heed --node-rank.
 
+    A launcher that the batch shell runs on the first node only is told of by itself (SL242).
+
     What to do: let the shell of each task fill it in: `srun bash -c '... --node-rank $SLURM_NODEID ...'`. With
     `--rdzv-backend=c10d` torchrun needs no --node-rank.
     """
     asked = scene.asked
-    if asked is None or "srun" not in scene.job.text or (asked.nodes == 1 and asked.tasks_per_node == 1):
+    if asked is None or not _SRUN.search(scene.job.text) or (asked.nodes == 1 and asked.tasks_per_node == 1):
         return
     if "nodes" not in asked and asked.tasks_per_node == 1:
         return
@@ -53,13 +56,17 @@ def expanded_early(scene: Scene) -> Iterator[Remark]:
                 continue
             told.add((span.line, span.start))
             node = "LOCALID" not in name
+            launch = next((each for each in scene.launches if word in each.command.words), None)
+            if launch and not launch.runner and scene.several_nodes:
+                continue
+            elastic = node and any(each.name != "accelerate" for each in ([launch] if launch else scene.launches))
             yield scene.tell(
                 "SL243",
                 "error",
                 f"the batch shell fills in ${name}, so that every {'node' if node else 'task'} takes itself for 0",
                 ("srun starts its tasks after that; in the batch shell it is 0",),
                 f"write srun bash -c '... ${name} ...' in single quotes, which the shell of each task fills in"
-                + ("; --rdzv-backend=c10d needs no --node-rank" if node else ""),
+                + ("; torchrun needs no --node-rank with --rdzv-backend=c10d" if elastic else ""),
                 span,
             )
 
@@ -73,20 +80,24 @@ def _becomes_a_rank(scene: Scene, word: Token, before: str, ahead: str) -> bool:
             return False
         launch = next((each for each in scene.launches if word in each.command.words), None)
         return (
-            not _meets(launch.text("rdzv-backend") or "") if launch else not _RENDEZVOUS.search(f"{before} {word.raw}")
+            not meets(launch.text("rdzv-backend") or "") if launch else not _RENDEZVOUS.search(f"{before} {word.raw}")
         )
     if not scene.launches:
         return True
     used = re.compile(rf"\$\{{?{assigned[1]}\b")
     return any(
-        used.search(launch.options["node-rank"][1].raw) and not _meets(launch.text("rdzv-backend") or "")
+        used.search(launch.options["node-rank"][1].raw) and not meets(launch.text("rdzv-backend") or "")
         for launch in scene.launches
         if "node-rank" in launch.options
     )
 
 
-def _meets(backend: str) -> bool:
-    """Whether a rendezvous gives the nodes their ranks."""
+def meets(backend: str) -> bool:
+    """Whether a rendezvous gives the nodes their ranks.
+
+    Args:
+        backend: as --rdzv-backend has it, "" where it is not given.
+    """
     return backend not in ("", "static")
 
 
@@ -123,7 +134,7 @@ def _span(scene: Scene, line: int, name: str) -> Span:
     return remark.text(lines, line, name)
 
 
-_ENDPOINT = '--rdzv-backend=c10d --rdzv-endpoint="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1):29500"'
+ENDPOINT = '--rdzv-backend=c10d --rdzv-endpoint="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1):29500"'
 _ADDRESS = "--master-addr with the name or address of the first node, the same on all nodes"
 
 
@@ -147,7 +158,7 @@ def own_master(scene: Scene) -> Iterator[Remark]:
                 "error",
                 "no master is named, so that each node takes 127.0.0.1: each waits for itself",
                 (f"{launch.name} does not read MASTER_ADDR; it reads PET_MASTER_ADDR",),
-                f"add {_ENDPOINT if scene.asked or 'SLURM' in scene.job.text else _ADDRESS}",
+                f"add {ENDPOINT if scene.asked or 'SLURM' in scene.job.text else _ADDRESS}",
                 scene.span(launch.word),
             )
         for option in ("rdzv-endpoint", "master-addr"):

@@ -19,7 +19,14 @@ Runner = Literal["", "srun", "mpi", "remote", "submitted", "unknown"]
 _AS_TORCHRUN = {
     "accelerate": {"num-machines": "nnodes", "machine-rank": "node-rank", "main-process-ip": "master-addr",
                    "main-process-port": "master-port"},
+    "deepspeed": {"num-gpus": "nproc-per-node", "num-accelerators": "nproc-per-node"},
 }  # fmt: skip
+# What srun is given where it is to start as many tasks as the job has.
+_EACH = re.compile(r"--n?tasks-per-node[= ](\S+)")
+_JOB_EACH = re.compile(r"""["']?\$\{?SLURM_N?TASKS_PER_NODE\b""")
+_JOB_ALL = re.compile(r"""(?:--ntasks[= ]|-n ?)["']?\$\{?SLURM_N(?:TASKS|PROCS)\b""")
+_ALL_NODES = re.compile(r"""(?:--ntasks[= ]|-n ?)["']?\$\{?SLURM_(?:JOB_NUM_NODES|NNODES)\b""")
+LONG_DASH = re.compile("[\u2010-\u2015\u2212][\u2010-\u2015\u2212-]*(?=[A-Za-z])")
 _NO_LONGER = ("--use-env", "--use_env")  # of torch.distributed.launch, without a value
 _PYTHON = re.compile(r"(?:.*/)?(?:python|pypy)[0-9.]*")
 _REMOTE = frozenset({"ssh", "pdsh", "clush", "pssh", "parallel-ssh", "ansible", "dsh", "rsh", "gcloud", "xpk"})
@@ -33,7 +40,8 @@ class Launch:
     """One launcher as a file calls it.
 
     `options` have the names of torchrun without dashes; each with its text, as far as it is known, and its word.
-    `given` are all words up to the script; `open` is true where a variable that is not known may hold more of them.
+    `given` are all words up to the script; `open` is true where a variable that is not known may hold more of them, or
+    a slip ends them.
     `runner` is what starts it on the nodes, `step` what `srun` is asked for, `script` the first word behind
     its options.
     """
@@ -52,6 +60,24 @@ class Launch:
     def word(self) -> Token:
         """The word of the launcher itself."""
         return self.command.words[self.at]
+
+    @property
+    def long_dash(self) -> Token | None:
+        """The word at which the options of srun, or of the launcher, end early: it begins with a long dash."""
+        words = self.command.words[: self.at] if self.runner == "srun" else ()
+        return next((word for word in (*words, self.script) if word and LONG_DASH.match(word.raw)), None)
+
+    @property
+    def one_a_node(self) -> bool:
+        """Whether srun is asked for as many tasks as there are nodes."""
+        return bool(_ALL_NODES.search(" ".join(word.raw for word in self.command.words[: self.at])))
+
+    @property
+    def tasks_of_job(self) -> bool:
+        """Whether srun starts as many tasks as the job has: it is given the variables that Slurm sets."""
+        before = " ".join(word.raw for word in self.command.words[: self.at])
+        each = _EACH.search(before)
+        return bool(_JOB_EACH.match(each[1]) if each else _JOB_ALL.search(before))
 
     def text(self, name: str) -> str | None:
         """The value of an option: None where it is not given, "\\0" in it where it is not known."""
@@ -116,8 +142,10 @@ def _of(command: Command) -> Launch | None:
             runner, step = _runner(command, at)
             options, given, after = _options(command, after, name)
             script = command.words[after] if after < len(texts) else None
-            more = script is not None and texts[after].startswith(UNKNOWN) and script.raw.startswith("$")
-            return Launch(name, command, at, options, given, runner, more, step, script)
+            unread = script is not None and (
+                (texts[after].startswith(UNKNOWN) and script.raw.startswith("$")) or LONG_DASH.match(script.raw)
+            )
+            return Launch(name, command, at, options, given, runner, bool(unread), step, script)
         if base in ("bash", "sh") and at + 1 < len(texts) and not texts[at + 1].startswith("-"):
             return None
     return None

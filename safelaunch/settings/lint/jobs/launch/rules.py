@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from safelaunch.model import Finding
 from safelaunch.settings.lint.installed import Installed
-from safelaunch.settings.lint.jobs.launch import identity, launchers, shape, slurm, usage
+from safelaunch.settings.lint.jobs.launch import identity, launchers, node_rank, shape, slurm, usage
 from safelaunch.settings.lint.jobs.launch.scene import Scene
 from safelaunch.settings.lint.jobs.remark import Remark
 from safelaunch.settings.severity import weighed
@@ -29,6 +29,7 @@ RULES: tuple[Callable[[Scene], Iterator[Remark]], ...] = (
     usage.old_launcher,
     usage.broken_line,
     identity.own_master,
+    node_rank.no_own_rank,
 )
 
 

@@ -45,14 +45,56 @@ class Scene:
             return int(resources["nodes"])
         return self.asked.nodes if self.asked and "nodes" in self.asked else None
 
+    def tasks(self, launch: Launch) -> int | None:
+        """How often a launcher is started on each node; None where that cannot be told.
+
+        srun takes over the number of tasks of the batch script, and its own --ntasks alone overrules that: beside
+        another number, it does not heed --ntasks-per-node (measured with Slurm 22.05).
+        """
+        step, asked = launch.step, self.asked
+        if launch.runner != "srun" or step is None:
+            return None if launch.runner else 1
+        if launch.one_a_node:
+            return 1
+        if launch.tasks_of_job or (asked and asked.says_tasks and "ntasks" not in step):
+            return asked.tasks_per_node if asked else None
+        if "ntasks" not in step:
+            return step.number("ntasks-per-node") if "ntasks-per-node" in step else 1 if asked else None
+        tasks, nodes = step.number("ntasks"), self.nodes(launch)
+        if tasks and nodes is None and step.number("ntasks-per-node"):
+            return step.number("ntasks-per-node")
+        return tasks // nodes if tasks and nodes and tasks % nodes == 0 else None
+
+    def starts(self, launch: Launch) -> int | None:
+        """How often a launcher is started on all nodes together; None where that cannot be told."""
+        step, asked = launch.step, self.asked
+        if launch.runner != "srun" or step is None:
+            return None if launch.runner else 1
+        if "ntasks" in step and not launch.tasks_of_job and not launch.one_a_node:
+            return step.number("ntasks")
+        if asked and "ntasks" in asked and not launch.one_a_node:
+            return asked.tasks
+        each, nodes = self.tasks(launch), self.nodes(launch)
+        return each * nodes if each and nodes else None
+
     def gpus(self, launch: Launch) -> int | None:
-        """The GPUs of each node for a launcher; None where that cannot be told."""
+        """The GPUs that each start of a launcher sees; None where that cannot be told."""
         if launch.step is not None and launch.step.asks_for_gpus:
-            return launch.step.gpus_per_node
+            return launch.step.gpus_per_task if self.shares_out(launch) else launch.step.gpus_per_node
         resources = dict(launch.command.resources)
         if "gpus" in resources:
             return int(resources["gpus"])
-        return self.asked.gpus_per_node if self.asked else None
+        if self.asked is None:
+            return None
+        return self.asked.gpus_per_task if self.shares_out(launch) else self.asked.gpus_per_node
+
+    def shares_out(self, launch: Launch) -> bool:
+        """Whether srun gives each task GPUs of its own, so that one start sees those of its task only."""
+        step = launch.step
+        if launch.runner != "srun" or step is None or "gpu-bind" in step:
+            return False
+        by = step if step.asks_for_gpus else self.asked
+        return by is not None and "gpus-per-task" in by
 
     def tell(
         self, code: str, severity: Severity, summary: str, because: tuple[str, ...], remedy: str, span: Span

@@ -56,31 +56,64 @@ class Asked:
         return bool(_NUMBER.fullmatch(fewest)) and len(fewest) < 8 and int(fewest) > 1
 
     @property
+    def tasks(self) -> int | None:
+        """The tasks of all nodes together; None where that cannot be told."""
+        if "ntasks" in self:
+            return self.number("ntasks")
+        each, nodes = self.tasks_per_node, self.nodes if "nodes" in self else 1
+        return each * nodes if each and nodes else None
+
+    @property
     def tasks_per_node(self) -> int | None:
-        """The tasks on each node; None where that cannot be told, 1 where nothing is said."""
+        """The tasks on each node; None where that cannot be told, 1 where nothing is said.
+
+        Six tasks without a number of nodes may come to one node or to six.
+        """
         if "ntasks-per-node" in self:
             return self.number("ntasks-per-node")
         if "ntasks-per-gpu" in self:
             return None
         if "ntasks" not in self:
             return 1
-        tasks, nodes = self.number("ntasks"), self.nodes if "nodes" in self else 1
+        tasks, nodes = self.number("ntasks"), self.nodes if "nodes" in self else None
+        if tasks == 1 and nodes is None:
+            return 1
         return tasks // nodes if tasks and nodes and tasks % nodes == 0 else None
+
+    @property
+    def says_tasks(self) -> bool:
+        """Whether there is a word about tasks, which srun takes over from a batch script."""
+        return "ntasks" in self or "ntasks-per-node" in self
+
+    @property
+    def gpus_of_node(self) -> int | None:
+        """What is asked for of each node as such; None where that cannot be told or nothing is."""
+        if "gpus-per-node" in self:
+            return _count(self.text("gpus-per-node"))
+        return next(
+            (_count(piece) for piece in self.text("gres").split(",") if re.match(r"gpu\b", piece.strip())), None
+        )
+
+    @property
+    def gpus_per_task(self) -> int | None:
+        """What is asked for of each task, which sees no others; None where that cannot be told or nothing is."""
+        return None if "gpu-bind" in self else _count(self.text("gpus-per-task"))
+
+    @property
+    def gpus_in_all(self) -> int | None:
+        """What is asked for of all nodes together, which share it unevenly; None as above."""
+        return _count(self.text("gpus"))
 
     @property
     def gpus_per_node(self) -> int | None:
         """The GPUs of each node; None where that cannot be told or nothing is asked for."""
-        if "gpus-per-node" in self:
-            return _count(self.text("gpus-per-node"))
-        for piece in self.text("gres").split(","):
-            if re.match(r"gpu\b", piece.strip()):
-                return _count(piece)
-        tasks = self.tasks_per_node
+        if (own := self.gpus_of_node) is not None or "gpus-per-node" in self:
+            return own
         if "gpus-per-task" in self:
-            each = _count(self.text("gpus-per-task"))
+            each, tasks = _count(self.text("gpus-per-task")), self.tasks_per_node
             return each * tasks if each is not None and tasks else None
-        total, nodes = _count(self.text("gpus")), self.nodes if "nodes" in self else 1
-        return total // nodes if total and nodes and total % nodes == 0 else None
+        one = self.nodes == 1 or ("nodes" not in self and self.number("ntasks") in (None, 1) and "nodelist" not in self)
+        return self.gpus_in_all if one else None
 
     @property
     def asks_for_gpus(self) -> bool:

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from safelaunch.settings.lint.extract.words import UNKNOWN
 from safelaunch.settings.lint.jobs import remark
-from safelaunch.settings.lint.jobs.launch.launchers import Launch
+from safelaunch.settings.lint.jobs.launch.launchers import LONG_DASH, Launch
 from safelaunch.settings.lint.jobs.launch.options import OF, Options
 from safelaunch.settings.lint.jobs.launch.scene import Scene
 from safelaunch.settings.lint.jobs.remark import Edit, Remark, Span
@@ -20,6 +20,7 @@ from safelaunch.settings.spelling import did_you_mean
 SINCE = {"--log-line-prefix-template": "2.15", "--print-completion": "2.15"}
 _OLD = re.compile(r"\S*python[0-9.]*\s+(?:-u\s+)?-m\s+torch\.distributed\.launch\b")
 _PYTHON = re.compile(r"python[0-9.]*")
+_FORMS = {"--rdzv-conf": "KEY=VALUE, such as timeout=900"}
 _BLANK_BEHIND = re.compile(r"(?:^|[ \t])(\\)[ \t]+$")
 _GOES_ON = re.compile(
     r"[ \t]*(?:--?[A-Za-z]|[A-Z_][A-Z0-9_]*=|torchrun\b|srun\b|mpirun\b|accelerate\b|deepspeed\b|python[0-9.]*\s)"
@@ -32,7 +33,7 @@ def launcher_options(scene: Scene) -> Iterator[Remark]:
     """The launcher does not know an option, or only a later version does. It ends with `unrecognized arguments`.
 
     The same is told of `torchrun python train.py`: a launcher starts Python itself, and looks for a script whose name
-    is `python`.
+    is `python`. A long dash, into which chats and word processors turn `--`, begins no option: it ends them.
 
     How it is concluded: the words between the launcher and the script are held against its options. These are of
     torchrun of torch 2.15, of `accelerate launch` 0.12 to 1.15, or of `deepspeed` 0.9 to 0.19. Their other spellings
@@ -42,6 +43,7 @@ def launcher_options(scene: Scene) -> Iterator[Remark]:
     What to do: write the option that the message names, or put options of the script behind it.
     """
     yield from _no_script(scene)
+    yield from _long_dash(scene)
     for launch in scene.of("torchrun", "accelerate", "deepspeed"):
         own = OF[launch.name]
         for text, word in launch.given:
@@ -71,6 +73,8 @@ def _unknown(launch: Launch, own: Options, head: str) -> tuple[str, str]:
     if meant:
         return f"{name} has no option {head}", f"write {meant}"
     near = did_you_mean(head, [each for each in own.names if each.startswith("--")])
+    form = next((text for option, text in _FORMS.items() if option in near.replace("_", "-")), "")
+    near += f" It takes {form}" if form else ""
     return f"{name} has no option {head}", near or "put it behind the script, if it is the script's"
 
 
@@ -85,6 +89,30 @@ def _no_script(scene: Scene) -> Iterator[Remark]:
             f"{launch.name} starts Python itself, and looks for a script that is called {word.raw}",
             (),
             f"leave out {word.raw}, or add --no-python",
+            scene.span(word),
+        )
+
+
+def _long_dash(scene: Scene) -> Iterator[Remark]:
+    """Word processors and chats turn `--` into one long dash, which ends the options of a launcher."""
+    for launch in scene.launches:
+        word = launch.long_dash
+        match = LONG_DASH.match(word.raw) if word is not None else None
+        if word is None or match is None:
+            continue
+        head = word.raw.partition("=")[0]
+        meant = "--" + head[match.end() :]
+        takes = (
+            f"{launch.name} takes {head} for its script"
+            if word is launch.script
+            else f"srun takes {head} for a program"
+        )
+        yield scene.tell(
+            "SL247",
+            "error",
+            f"{takes}: a long dash is not two short ones",
+            ("what stands behind it is taken for its arguments",),
+            f"write {meant}",
             scene.span(word),
         )
 

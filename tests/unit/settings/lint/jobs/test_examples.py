@@ -30,7 +30,7 @@ def test_a_batch_script_in_an_example_is_held_against_its_own_lines() -> None:
 
 def test_an_example_in_a_list_is_read_without_its_margin() -> None:
     asked = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gres=gpu:4\n"
-    body = f"{asked}srun torchrun --nnodes=4 --nproc-per-node=4 --rdzv-endpoint=$H:1 t.py\n"
+    body = f"{asked}srun torchrun --nnodes=4 --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint=$H:1 t.py\n"
     assert codes("1. Run it:\n\n" + _block(body, margin="    ")) == ["SL241"]
 
 

@@ -30,7 +30,8 @@ def test_what_is_changed_is_right_and_done_at_once(example: Example) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "wanted"),
     [
-        ("a.sh", "export NCCL_MAX_NRINGS=4\n", "export NCCL_MAX_NCHANNELS=4\n"),
+        ("a.sh", "export NCCL_MAX_NRINGS=4\n", "export NCCL_MAX_CTAS=4\n"),  # not NCCL_MAX_NCHANNELS, which is old too
+        ("a.sh", "export NCCL_MIN_NCHANNELS=4\n", "export NCCL_MIN_CTAS=4\n"),
         (
             "a.sh",
             "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 # x\nexport TORCH_NCCL_TRACE_BUFFER_SIZE\npython x.py\n",
@@ -66,10 +67,19 @@ def test_what_is_certain_is_changed(name: str, text: str, wanted: str) -> None:
         "export NCCL_WORK_FIFO_DEPTH=64\n",
         "export NCCL_ASYNC_ERROR_HANDLING=0\n",  # under torchrun it did nothing; by its new name it would
         "unset NCCL_DEBUG=1\n",
+        "export NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=TUNING\n",  # just this may be wanted
+        # Who calls the script may set the old name.
+        "export TORCH_NCCL_TRACE_BUFFER_SIZE=${TORCH_NCCL_TRACE_BUFFER_SIZE:-4000}\n",
+        ": ${NCCL_MIN_NRINGS=2}\nexport NCCL_MIN_NRINGS\n",
+        "export NCCL_MAX_NRINGS=4 NCCL_MAX_CTAS=8\n",
     ],
 )
 def test_what_a_person_has_to_decide_is_left(text: str) -> None:
     assert fixed("a.sh", text) == text
+
+
+def test_the_newest_name_is_that_of_the_version() -> None:
+    assert fixed("a.sh", "export NCCL_MAX_NRINGS=4\n", nccl="2.16") == "export NCCL_MAX_NCHANNELS=4\n"
 
 
 def test_a_new_name_is_not_written_for_a_torch_that_does_not_know_it() -> None:

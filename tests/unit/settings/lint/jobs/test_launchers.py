@@ -238,7 +238,9 @@ def test_a_blank_that_ends_nothing_of_a_launch_is_left(text: str, name: str) -> 
 )
 def test_accelerate_counts_the_ranks_of_all_machines(nodes: int, given: str, severity: str) -> None:
     head = f"#!/bin/bash\n#SBATCH --nodes={nodes}\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=8\n"
-    found = said(head + f"srun accelerate launch --main_process_ip $HEAD {given} t.py\n", name="a.sbatch")
+    found = said(
+        head + f"srun accelerate launch --main_process_ip $HEAD --machine_rank $R {given} t.py\n", name="a.sbatch"
+    )
     assert [(one.finding.code, one.finding.severity) for one in found] == ([("SL240", severity)] if severity else [])
     assert all(f"write --num_processes={nodes * 8}" == one.finding.remedy for one in found)
 

@@ -23,6 +23,7 @@ def only(text: str, **more: str) -> Remark:
 
 
 EIGHT_OF = "--nproc_per_node=8 --master_addr $HEAD"
+MET = "--rdzv-backend=c10d --rdzv-endpoint=$HEAD:29500"
 ONE, EIGHT = HEAD.format(tasks=1), HEAD.format(tasks=8)
 
 
@@ -31,8 +32,12 @@ ONE, EIGHT = HEAD.format(tasks=1), HEAD.format(tasks=8)
     [
         (ONE + f"torchrun --nnodes=2 {EIGHT_OF} t.py", "SL242", "write srun torchrun --nnodes=2 "),
         (ONE + f"A=1 torchrun --nnodes=2 {EIGHT_OF} t.py", "SL242", "write A=1 srun torchrun --nnodes=2 "),
-        (EIGHT + f"srun torchrun --nnodes=2 {EIGHT_OF} t.py", "SL245", "write srun --ntasks-per-node=1 torchrun"),
-        (ONE + f"srun torchrun --nnodes=3 {EIGHT_OF} t.py", "SL241", "write --nnodes=$SLURM_NNODES"),
+        (
+            EIGHT + f"srun torchrun --nnodes=2 --nproc_per_node=8 {MET} t.py",
+            "SL245",
+            "write srun --ntasks=$SLURM_NNODES ",
+        ),
+        (ONE + f"srun torchrun --nnodes=3 --nproc_per_node=8 {MET} t.py", "SL241", "write --nnodes=$SLURM_NNODES"),
         ("#SBATCH --gres=gpu:4\ntorchrun --standalone --nproc_per_node=8 t.py", "SL240", "write --nproc-per-node=4"),
         ("python -m torch.distributed.launch --use_env --nnodes=1 t.py", "SL248", "write torchrun --nnodes=1 t.py"),
         ("torchrun --standalone --nproc_per_nodes=8 t.py", "SL247", "did you mean `--nproc_per_node`?"),
@@ -73,7 +78,7 @@ def test_the_remedy_is_not_what_the_next_run_complains_of() -> None:
 
 def test_one_cause_is_one_finding() -> None:
     text = "export NCCL_IB_DISABLE=1 NCCL_IB_TIMEOUT=1000\npython t.py\n"
-    assert [one.finding.code for one in said(text, name="a.sh") if one.finding.severity != "note"] == ["SL213"]
+    assert [one.finding.code for one in said(text, name="a.sh") if one.finding.severity != "note"] == ["SL215"]
 
 
 def test_sources_are_no_scraps_of_the_catalogue() -> None:
