@@ -205,7 +205,7 @@ class Asked:
         unit = UNITS[request.by]
         folder = os.path.join(self._place.path, FOLDER, str(request.number))
         path = os.path.join(folder, NAME)
-        hosts = sorted({one.host for one in there})
+        hosts = sorted({one.host for one in there if one.host})
         about = {"unit": unit, "first": request.first, "count": request.count, "hosts": hosts}
 
         def events(one: RankTrace) -> RankEvents:
