@@ -128,7 +128,8 @@ def _named(path: str) -> Iterator[None]:
 @contextlib.contextmanager
 def _folder(path: str) -> Iterator[int]:
     """A descriptor of a folder, which is made where there is none."""
-    root = next((held for held in _held if path == held or path.startswith(held + os.sep)), None)
+    roots = [held for held in _held if path == held or path.startswith(held + os.sep)]
+    root = max(roots, key=len, default=None)
     if root is None:
         os.makedirs(path or os.curdir, mode=0o700, exist_ok=True)
         descriptor = os.open(path or os.curdir, _FOLDER)

@@ -7,9 +7,11 @@ each file, would then read what is root's alone.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 from collections.abc import Iterator
+from typing import Any
 
 from safelaunch import regular
 
@@ -37,6 +39,16 @@ class OpenFolder:
         os.close(self._descriptor)
 
     @property
+    def descriptor(self) -> int:
+        """Of the folder itself; it only tells where it is (O_PATH), and is closed by `close`."""
+        return self._descriptor
+
+    @property
+    def owner(self) -> int:
+        """The user whose folder it is."""
+        return os.fstat(self._descriptor).st_uid
+
+    @property
     def modified(self) -> float:
         """When it was last modified, in seconds of the wall clock."""
         return os.fstat(self._descriptor).st_mtime
@@ -58,6 +70,94 @@ class OpenFolder:
             if error.errno in (errno.ELOOP, errno.ENOTDIR):
                 raise OSError(errno.ELOOP, "a link leads there", path) from None
             raise
+
+    def read(self, path: str, most: int, owner: int | None = None) -> bytes:
+        """The whole of a regular file below.
+
+        Args:
+            path: of the file.
+            most: bytes. A larger file is none of those that we look for.
+            owner: the user whose file it has to be; None where the folder says who wrote it.
+
+        Raises:
+            OSError: as for `open`, or it is larger, or another user's.
+        """
+        with open(self.open(path), "rb") as file:
+            if owner is not None and os.fstat(file.fileno()).st_uid != owner:
+                raise PermissionError(errno.EPERM, "it belongs to another user", path)
+            data = file.read(most + 1)
+        if len(data) > most:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
+        return data
+
+    def document(self, path: str, most: int) -> dict[str, Any]:
+        """The JSON object that a file below holds; empty where it cannot be read, or is none."""
+        try:
+            found = json.loads(self.read(path, most))
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def found(self, path: str) -> os.stat_result | None:
+        """What is there below, of a link the link; None for nothing."""
+        folder, name = os.path.split(self._inside(path))
+        try:
+            descriptor = self._folder(folder)
+        except OSError:
+            return None
+        try:
+            return os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)
+
+    def has(self, path: str) -> bool:
+        """Whether there is a regular file below, which is no link."""
+        found = self.found(path)
+        return found is not None and stat.S_ISREG(found.st_mode)
+
+    def names(self, path: str) -> list[str]:
+        """Of what is in a folder below, sorted.
+
+        Raises:
+            OSError: it cannot be looked into, or is reached through a link.
+        """
+        folders, files = self._entries(path)
+        return sorted([*folders, *files])
+
+    def folders(self) -> list[str]:
+        """The names of the folders in it that are the same user's, and no links.
+
+        Raises:
+            OSError: it cannot be looked into.
+        """
+        owner = self.owner
+        below = [(name, self.found(os.path.join(self.path, name))) for name in self._entries(self.path)[0]]
+        return [name for name, found in below if found is not None and found.st_uid == owner]
+
+    def remove(self, path: str, made: os.stat_result | None = None) -> None:
+        """Remove a file below that lies in a folder of the same owner: he could do so himself. Whatever else is there,
+        stays, and nothing is told.
+
+        Args:
+            path: of the file.
+            made: as it was when it was made, or read: another one stays. None for whichever it is.
+        """
+        folder, name = os.path.split(self._inside(path))
+        try:
+            descriptor = self._folder(folder)
+        except OSError:
+            return
+        try:
+            there = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            is_same = made is None or (made.st_dev, made.st_ino) == (there.st_dev, there.st_ino)
+            if is_same and os.fstat(descriptor).st_uid == self.owner:
+                os.unlink(name, dir_fd=descriptor)
+        except OSError:
+            pass
+        finally:
+            os.close(descriptor)
 
     def text(self, path: str, limit: int) -> str:
         """The beginning of a text file below; empty for what cannot be read.

@@ -21,13 +21,17 @@ from safelaunch.model import SafelaunchError
 LEAVES_S = 1.0  # for the process to end once its work is done; one that the kernel holds is left to it
 
 
-def run(work: Callable[[], int], seconds: float, room: int) -> int:
+REMEDY = "look at its ranks one by one with `py-spy dump --pid`, and at the file systems that they use"
+
+
+def run(work: Callable[[], int], seconds: float, room: int, remedy: str = REMEDY) -> int:
     """Do some work in a fork of this process, which has no threads yet; returns its exit code.
 
     Args:
         work: prints what is to be told, and gives the exit code. What it raises is told by that process, as here.
         seconds: on the wall, for all of it.
         room: bytes of memory beyond what this process has, as RLIMIT_DATA counts.
+        remedy: what to do where that is not enough.
 
     Raises:
         SafelaunchError: SL008, where the limits were not enough.
@@ -42,12 +46,12 @@ def run(work: Callable[[], int], seconds: float, room: int) -> int:
             code = work()
             sys.stdout.flush()
         except MemoryError:
-            raise over_limit(f"more than {room >> 20} MiB of memory") from None
+            raise over_limit(f"more than {room >> 20} MiB of memory", remedy) from None
         os.write(told, bytes([code]))
         return code
     os.close(told)
     try:
-        return _code(_Child(pid), ended, seconds)
+        return _code(_Child(pid), ended, seconds, remedy)
     finally:
         os.close(ended)
 
@@ -86,7 +90,7 @@ class _Child:
             self.status(LEAVES_S)
 
 
-def _code(child: _Child, ended: int, seconds: float) -> int:
+def _code(child: _Child, ended: int, seconds: float, remedy: str) -> int:
     try:
         # It says its exit code, or has ended without a word.
         ready, _, _ = select.select([ended], [], [], seconds)
@@ -97,21 +101,22 @@ def _code(child: _Child, ended: int, seconds: float) -> int:
     if said:
         return said[0]
     if not ready:
-        raise over_limit(f"more than {seconds:.0f} s")
+        raise over_limit(f"more than {seconds:.0f} s", remedy)
     if status is None or os.WIFSIGNALED(status):
-        raise over_limit("more than it may: a signal ended it, perhaps that of the kernel for want of memory")
+        raise over_limit("more than it may: a signal ended it, perhaps that of the kernel for want of memory", remedy)
     return os.WEXITSTATUS(status)
 
 
-def over_limit(what: str) -> SafelaunchError:
+def over_limit(what: str, remedy: str = REMEDY) -> SafelaunchError:
     """To look at a job took more time or memory than it may.
 
     `safelaunch attach` and `safelaunch dump` work in a process of their own, with 2 GiB of memory and two minutes
     beside `--wait`; `safelaunch top --plain` likewise, with one minute. A process that is looked at may make it take
     more: it shows stacks and records without end, or lies on a file system that does not answer. Nothing of it was
-    changed, and what had been written of the evidence stays.
+    changed, and what had been written of the evidence stays. `safelaunch trace` puts together what the ranks have left
+    in such a process, too, with more of both: a trace may be large.
 
-    What to do: look at the ranks one by one (`py-spy dump --pid PID`), and at the file systems that they use.
+    What to do: look at the ranks one by one (`py-spy dump --pid PID`), and at the file systems that they use. Of a
+    trace, ask for fewer steps, or for some of the ranks.
     """
-    remedy = "look at its ranks one by one with `py-spy dump --pid`, and at the file systems that they use"
     return SafelaunchError("SL008", f"to look at this job took {what}", remedy, exit_code=EXIT_USAGE)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator, Mapping
 
-from safelaunch import files, regular
+from safelaunch import files
 from safelaunch.launch import run_dir
 from safelaunch.model import SafelaunchError
+from safelaunch.open_folder import OpenFolder
 from safelaunch.settings.commandline import misuse
 
 MOST = 16 << 20
+RUN = "run.json"  # is in each run directory
+NAME_ONE = "name a run directory, or one below the folder of all runs"
 
 
 def running(name: str, environ: Mapping[str, str]) -> list[str]:
@@ -40,7 +44,8 @@ def named(name: str, environ: Mapping[str, str]) -> list[str]:
     except OSError as error:
         raise unreadable(error.filename, error) from error
     if not found:
-        raise misuse(f"there is no run {name}", f"name one of the folders below {_base(environ)}")
+        where = "" if os.sep in name else f", here or below {_base(environ)}"
+        raise misuse(f"there is no run {name}{where}", NAME_ONE)
     return found
 
 
@@ -57,21 +62,31 @@ def folders(place: str) -> list[str]:
     """The run directories at a place: itself, or those of a job's nodes.
 
     Raises:
-        OSError: it may not be read.
+        OSError: it may not be read, or another user's link leads there to what is not his.
     """
-    if not os.path.isdir(place):
+    if not place:
         return []
-    owner = os.stat(place).st_uid
-    with os.scandir(place) as entries:
+    try:
+        found = OpenFolder(place)
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a name with a null byte
+        return []
+    try:
         # A link, or a folder of another user, leads to a run that nobody has named.
-        own = [each for each in entries if each.is_dir(follow_symlinks=False)]
-        below = sorted(each.path for each in own if each.stat(follow_symlinks=False).st_uid == owner)
-    return [folder for folder in (place, *below) if os.path.isfile(os.path.join(folder, "run.json"))]
+        names = ["", *found.folders()]
+        paths = [os.path.join(place, name) if name else place for name in names]
+        return [path for path in paths if found.has(os.path.join(path, RUN))]
+    except OSError as error:
+        error.filename = place
+        raise
+    finally:
+        found.close()
 
 
 def unreadable(path: str, error: OSError) -> SafelaunchError:
     """The error for a run directory that may not be read."""
     remedy = "only who started a run, and root, may look at it" if isinstance(error, PermissionError) else "look at it"
+    if error.errno == errno.EPERM:
+        remedy = "name the folder to which that link leads, if you trust what is there"
     return misuse(f"{path} cannot be read: {error.strerror}", remedy)
 
 
@@ -93,23 +108,40 @@ def _started(base: str) -> Iterator[tuple[float, list[str]]]:
     with contextlib.suppress(OSError):
         for entry in os.scandir(base):
             with contextlib.suppress(OSError):
-                left = _left(folders(entry.path)) if entry.is_dir() else []
+                left = _left(folders(entry.path))
                 if left:
-                    yield os.stat(os.path.join(left[0], "run.json")).st_mtime, left
+                    yield os.lstat(os.path.join(left[0], RUN)).st_mtime, left
 
 
-def arguments(folder: str) -> list[str]:
+def arguments(folder: OpenFolder) -> list[str]:
     """The command line of a run, as it has written it down; empty where that cannot be read."""
-    argv = regular.document(os.path.join(folder, "run.json"), MOST).get("argv")
+    argv = folder.document(os.path.join(folder.path, RUN), MOST).get("argv")
     return [str(one) for one in argv] if isinstance(argv, list) else []
 
 
-def hold(folder: str) -> None:
-    """Reach what lies below a folder by its descriptor from now on, and behind no link: it may be another user's."""
-    files.hold(folder, os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+def hold(folder: str) -> OpenFolder:
+    """Reach what lies below a run directory by its descriptor from now on, and behind no link: it may be another
+    user's, who can lead its path elsewhere at any moment.
+
+    Raises:
+        SafelaunchError: SL001, where another user's link leads there to what is not his, or it is no run directory.
+    """
+    try:
+        found = OpenFolder(folder)
+    except OSError as error:
+        raise unreadable(folder, error) from error
+    if not found.has(os.path.join(folder, RUN)):
+        found.close()
+        raise misuse(f"{folder} is no run directory: it has no {RUN}", NAME_ONE)
+    files.hold(folder, found.descriptor)
+    return found
 
 
 def name_of(found: list[str]) -> str:
     """The run id of these folders."""
-    first = os.path.abspath(found[0])
-    return os.path.basename(first if len(found) == 1 else os.path.dirname(first))
+    return os.path.basename(place_of(found))
+
+
+def place_of(found: list[str]) -> str:
+    """The folder of the run itself: the one above the folders of its nodes, where there are several."""
+    return os.path.commonpath([os.path.abspath(one) for one in found])

@@ -54,7 +54,6 @@ class RankTrace:
     thread: int = 0
     missing: str = ""
     path: str = ""
-    owner: int | None = None
     marks: tuple[StepMark, ...] = ()
     calls: tuple[TracedCall, ...] = ()
     cuda: bool = False

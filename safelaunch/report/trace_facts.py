@@ -44,8 +44,8 @@ def facts(trace: RankTrace, events: RankEvents) -> Facts:
     return Facts(
         trace,
         trace.seconds,
-        last.waited - first.waited + _in_reducers(trace, timed) / 1e6,
-        last.loading - first.loading,
+        min(trace.seconds, max(0.0, last.waited - first.waited) + _in_reducers(trace, timed) / 1e6),
+        min(trace.seconds, max(0.0, last.loading - first.loading)),
         length(within(united(_span(one) for one in kernels), whole)) / 1e6,
         length(within(united(_span(one) for one in kernels if one["name"].startswith("nccl")), whole)) / 1e6,
         tuple((name, trace.begun + (t - begun) / 1e6) for t, name in inside),
@@ -66,7 +66,7 @@ def _in_reducers(trace: RankTrace, timed: Sequence[dict[str, Any]]) -> float:
         if what == AFTER_WAIT and until and begun > until:
             gaps.append((until, begun))
         until = max(until, ended)
-    return sum(length(within(running, gap)) for gap in gaps)
+    return shared(running, gaps)
 
 
 def _span(event: dict[str, Any]) -> Span:
@@ -88,6 +88,20 @@ def within(spans: Iterable[Span], bounds: Span) -> list[Span]:
     """The parts of spans that lie within another one."""
     cut = ((max(begun, bounds[0]), min(ended, bounds[1])) for begun, ended in spans)
     return [(begun, ended) for begun, ended in cut if begun < ended]
+
+
+def shared(some: Sequence[Span], others: Sequence[Span]) -> float:
+    """For how long spans of two kinds lie over each other; of each kind in their order, without overlaps."""
+    found, at = 0.0, 0
+    for begun, ended in others:
+        while at < len(some) and some[at][1] <= begun:
+            at += 1
+        each = at
+        while each < len(some) and some[each][0] < ended:
+            found += min(some[each][1], ended) - max(some[each][0], begun)
+            each += 1
+        at = max(at, each - 1)  # the last one may go on
+    return found
 
 
 def length(spans: Iterable[Span]) -> float:

@@ -4,6 +4,7 @@ threads, its GPUs' streams, its steps and its collectives, on one clock.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gzip
 import io
@@ -22,6 +23,8 @@ STREAMS = OURS + 100
 KEPT = frozenset("XBEibnesftCM")  # kinds of events
 FLOW = frozenset("stfbne")  # those with an id, which each rank counts for itself
 NODE = 10_000_000  # added to pids that two nodes have both
+LONG_NUMBER = 123_456_789
+LONG = 1000  # characters of arguments that are looked at anew for each event
 SINGLE = frozenset({"thread_name", "thread_sort_index"})  # what is taken over of what is said of threads
 
 
@@ -32,6 +35,7 @@ def write(
     about: Mapping[str, Any],
 ) -> tuple[list[Facts], dict[int, str]]:
     """Write the file, whole or not at all; returns what was measured of each rank, and why others could not be read.
+    Where none could be read, there is no file.
 
     Args:
         path: of the file; it is compressed (gzip), which Perfetto reads.
@@ -44,6 +48,8 @@ def write(
     """
     measured: list[Facts] = []
     unread: dict[int, str] = {}
+    if not traces:
+        return measured, unread
     pids = _pids(traces)
     start = min(trace.begun for trace in traces)
 
@@ -56,6 +62,9 @@ def write(
             except (OSError, ValueError) as error:
                 unread[trace.rank] = str(error)
                 continue
+            except MemoryError:
+                unread[trace.rank] = "it has more events than there is room for"
+                continue
             for event in (
                 *_of_ours(trace, pids[trace.rank], start),
                 *_of_torch(trace, events, pids[trace.rank], start),
@@ -64,9 +73,16 @@ def write(
                 first = False
             measured.append(facts(trace, events))
         out.write("\n]}\n")
+        if not measured:
+            raise _NothingError
 
-    files.write_through(path, lambda file: _compressed(file, fill))
+    with contextlib.suppress(_NothingError):
+        files.write_through(path, lambda file: _compressed(file, fill))
     return measured, unread
+
+
+class _NothingError(Exception):
+    """There is nothing to be written."""
 
 
 def _compressed(file: IO[bytes], fill: Callable[[IO[str]], None]) -> None:
@@ -132,15 +148,43 @@ def _of_torch(trace: RankTrace, events: RankEvents, pid: int, start: float) -> I
         kind, owner = event.get("ph"), event.get("pid")
         if kind not in KEPT or type(owner) is not int or (kind == "M" and event["name"] not in SINGLE):
             continue
-        made = {**event, "name": _shown(event["name"]), "pid": pid, "ts": round(event.get("ts", 0) + offset_us, 3)}
+        made = {**event, "pid": pid, "ts": round(event.get("ts", 0) + offset_us, 3)}
+        made |= {key: _shown(value) for key, value in event.items() if type(value) is str}
         if owner != trace.pid or event.get("cat") in GPU:
             stream = (owner, event.get("tid"))
             made["tid"] = streams.setdefault(stream, STREAMS + len(streams))
         if kind in FLOW and type(event.get("id")) is int:
             made["id"] = (event["id"] & 0xFFFFFFFF) + (trace.rank << 32)
         if isinstance(args := event.get("args"), dict):
-            made["args"] = {str(key): _shown(value) if isinstance(value, str) else value for key, value in args.items()}
+            made["args"] = _args(args)
         yield made
+
+
+def _args(args: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of an event without what looks like a secret, by their names too. Most are numbers, which differ
+    from event to event; what is left of the others is often the same."""
+    plain = {key: value for key, value in args.items() if _is_plain(key, value)}
+    if len(plain) == len(args):
+        return args
+    told = {key: value for key, value in args.items() if key not in plain}
+    text = json.dumps(told)
+    found: dict[str, Any] = json.loads(_document(text)) if len(text) < LONG else redaction.document(told)
+    return plain | found
+
+
+def _is_plain(key: str, value: object) -> bool:
+    """Whether a number can be no secret, whatever is beside it."""
+    return isinstance(value, (int, float, type(None))) and _is_harmless(key)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _is_harmless(key: str) -> bool:
+    return bool(redaction.document({key: LONG_NUMBER}) == {key: LONG_NUMBER})
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _document(text: str) -> str:
+    return json.dumps(redaction.document(json.loads(text)))
 
 
 @functools.lru_cache(maxsize=1 << 16)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +15,7 @@ from safelaunch.report.trace_facts import Facts
 ROWS = 16  # ranks that have a line of their own
 LATE_S = 1e-3  # what is less is the machine's, not the program's
 SHARE = 0.02  # of a step, below which to come last costs nothing
+NESTED = 8  # calls of Python that are under way at once
 ISSUED_S = 0.005  # between Python's call and torch's, where the call returns at once
 
 
@@ -63,10 +65,8 @@ def meetings(measured: Sequence[Facts]) -> list[Meeting]:
     """
     calls = [tuple(name for name, _ in one.ops) for one in measured]
     if len(measured) > 1 and calls[0] and len(set(calls)) == 1 and all(one.groups == 1 for one in measured):
-        return [
-            Meeting({one.trace.rank: one.ops[i][1] for one in measured}, _place(measured[0], i))
-            for i in range(len(calls[0]))
-        ]
+        places_ = _places(measured[0])
+        return [Meeting({one.trace.rank: one.ops[i][1] for one in measured}, places_[i]) for i in range(len(calls[0]))]
     by_call: dict[tuple[str, int, str], dict[int, float]] = {}
     places: dict[tuple[str, int, str], str] = {}
     for one in measured:
@@ -90,10 +90,17 @@ def _spent(measured: Sequence[Facts]) -> str:
     return f"{share('waiting')} of it waiting in collectives"
 
 
-def _place(one: Facts, index: int) -> str:
-    """Where Python makes a call; empty where DDP makes it."""
-    t = one.ops[index][1] - one.trace.offset_s
-    return next((call.place for call in reversed(one.trace.calls) if _holds(call, t)), "")
+def _places(one: Facts) -> list[str]:
+    """Where Python makes each of the calls of a rank; empty where DDP makes it."""
+    calls = sorted(one.trace.calls, key=lambda call: call.t)
+    begun = [call.t for call in calls]
+    found = []
+    for _, at in one.ops:
+        t = at - one.trace.offset_s
+        last = bisect.bisect_right(begun, t)
+        earlier = reversed(calls[max(0, last - NESTED) : last])
+        found.append(next((call.place for call in earlier if _holds(call, t)), ""))
+    return found
 
 
 def _holds(call: TracedCall, t: float) -> bool:

@@ -19,6 +19,7 @@ from typing import Any
 from safelaunch import black_box_reader, files, regular, trace_words
 from safelaunch.codec import ShapeError, checked
 from safelaunch.evidence import cupti
+from safelaunch.evidence.traces import FOLDER as FOLDER
 from safelaunch.model import LaunchPlan, WorkerGroup, WorkerProcess
 from safelaunch.run.console import Console
 from safelaunch.run.job_nodes import JobNodes
@@ -26,7 +27,6 @@ from safelaunch.run.own_faults import contained
 
 FILE = "trace"  # in the run directory: `safelaunch trace` makes it
 ANSWER = "tracing.json"  # ... and reads this
-FOLDER = "traces"
 IDLE_S, BUSY_S = 1.0, 0.05
 TELL_S = 0.25  # between two answers that differ in steps alone
 PACE_S = 0.5  # by which the pace of the ranks is taken

@@ -71,3 +71,47 @@ def test_the_link_of_another_user_leads_to_his_own_alone(tmp_path: Path) -> None
     for name in ("to_ours", "to_a_third"):
         with pytest.raises(PermissionError):
             OpenFolder(str(tmp_path / name))
+
+
+def test_files_are_read_and_removed_in_the_folder_and_behind_no_link(tmp_path: Path) -> None:
+    for name in ("theirs/inside", "theirs/other", "ours"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "file").write_text('{"of": "' + name + '"}')
+    root = tmp_path / "theirs"
+    (root / "led").symlink_to(tmp_path / "ours")
+    held = OpenFolder(str(root))
+
+    assert held.document(str(root / "inside/file"), 100) == {"of": "theirs/inside"}
+    assert held.document(str(root / "led/file"), 100) == {}
+    assert held.names(str(root)) == ["inside", "led", "other"]
+    assert held.folders() == ["inside", "other"]
+    assert [held.has(f"{root}/{name}") for name in ("inside/file", "led/file", "led", "inside", "nothing")] == [
+        True, False, False, False, False,
+    ]  # fmt: skip
+    for path, most, owner in (
+        ("inside/file", 3, None),
+        ("inside/file", 100, os.geteuid() + 1),
+        ("led/file", 100, None),
+    ):
+        with pytest.raises(OSError, match=r"too large|another user|link leads there"):
+            held.read(str(root / path), most, owner)
+
+    held.remove(str(root / "inside/file"), held.found(str(root / "other/file")))
+    assert (root / "inside/file").exists()  # it is another one
+    for path in ("inside/file", "other/file", "led/file", "nothing"):
+        held.remove(str(root / path), held.found(str(root / path)))
+
+    assert [name for name in ("inside", "other", "led") if (root / name / "file").exists()] == ["led"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder of another user")
+def test_in_a_folder_of_another_user_nothing_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "theirs/ours").mkdir(parents=True)
+    (tmp_path / "theirs/ours/file").touch()
+    os.chown(tmp_path / "theirs", 12345, 12345)
+    held = OpenFolder(str(tmp_path / "theirs"))
+
+    held.remove(str(tmp_path / "theirs/ours/file"))
+
+    assert (tmp_path / "theirs/ours/file").exists()
+    assert held.folders() == []

@@ -11,7 +11,7 @@ import pytest
 
 from safelaunch.model.traces import RankEvents, RankTrace, StepMark, TracedCall
 from safelaunch.report import trace_file, trace_summary
-from safelaunch.report.trace_facts import AFTER_WAIT, facts
+from safelaunch.report.trace_facts import AFTER_WAIT, Span, facts, length, shared, within
 
 BASE_NS = 1_700_000_000 * 10**9
 STEP_S = 0.1
@@ -93,6 +93,43 @@ def test_the_wait_of_ddp_counts_and_what_it_does_meanwhile_does_not() -> None:
     assert facts(own, RankEvents(BASE_NS, found)).waiting == pytest.approx(0.04 + 0.04)
 
 
+class Counted(list[Span]):
+    """Spans that count how often one of them is looked at."""
+
+    looks = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        self.looks += 1
+        return super().__getitem__(at)
+
+
+def test_waits_are_looked_for_once_along_all_collectives() -> None:
+    """A trace of a megabyte had 12,500 of the ones and 4,500 of the others, and took eleven seconds."""
+    running = Counted((float(i * 10), i * 10 + 6.0) for i in range(12_500))
+    gaps = [(i * 25 + 1.0, i * 25 + 24.0) for i in range(4_500)]
+
+    found = shared(running, gaps)
+
+    assert running.looks < 10 * (len(running) + len(gaps))
+    assert found == sum(length(within(running[i * 5 // 2 : i * 5 // 2 + 6], (a, b))) for i, (a, b) in enumerate(gaps))
+
+
+def test_spans_that_lie_over_several_others_count_in_each() -> None:
+    long, short = [(0.0, 100.0)], [(1.0, 2.0), (3.0, 4.0), (99.0, 105.0)]
+
+    assert shared(long, short) == shared(short, long) == 3.0
+    assert shared([], short) == shared(long, []) == 0.0
+
+
+def test_no_rank_waits_for_longer_than_its_steps_took() -> None:
+    own = trace(0)
+    marks = (own.marks[0], StepMark(9, own.marks[-1].t, own.marks[-1].wall_ns, 1e9, 1e9))
+
+    measured = facts(RankTrace(**{**vars(own), "marks": marks}), RankEvents(BASE_NS, []))
+
+    assert (measured.waiting, measured.loader) == (own.seconds, own.seconds)
+
+
 def test_kernels_count_once_where_streams_overlap() -> None:
     found = [
         op("gemm", 0, 50_000, cat="kernel", pid=0, tid=7),
@@ -172,6 +209,30 @@ def test_secrets_in_the_names_of_a_program_are_left_out(tmp_path: Path) -> None:
 
     assert "push" in found
     assert secret not in found
+
+
+def test_secrets_in_arguments_go_by_their_names_and_within_lists(tmp_path: Path) -> None:
+    token = "sk-ant-api03-" + "ABCDEFGHIJKLMNOPQRSTUVWXYZ012345"
+    args = {
+        "External id": 7, "password": "hunter2secret", "deep": [f"api_key={token}"], "in": {"a": [f"token={token}"]},
+        "db_password": 48291733, "Input Dims": [[2, 3], []], "Concrete Inputs": ["", "[]"],
+    }  # fmt: skip
+
+    found = written(tmp_path, (trace(0), RankEvents(BASE_NS, [op("call", 5.0, cat=f"token={token}", args=args)])))
+
+    shown = next(one for one in found if one["name"] == "call")
+    assert not any(secret in json.dumps(shown) for secret in (token, "hunter2secret", "48291733"))
+    kept = {"External id": 7, "Input Dims": [[2, 3], []], "Concrete Inputs": ["", "[]"]}
+    assert {key: shown["args"][key] for key in kept} == kept
+
+
+def test_where_no_rank_can_be_read_there_is_no_file(tmp_path: Path) -> None:
+    def read(_: RankTrace) -> RankEvents:
+        raise ValueError("it is no trace")
+
+    measured, unread = trace_file.write(str(tmp_path / "trace.json.gz"), [trace(0), trace(1)], read, {})
+
+    assert (measured, list(unread), list(tmp_path.iterdir())) == ([], [0, 1], [])
 
 
 def test_a_rank_whose_trace_cannot_be_read_is_named_and_the_others_are_written(tmp_path: Path) -> None:
