@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Sequence
 
+from safelaunch import python_tree
 from safelaunch.model import Location, SourceLine
 
 Lines = dict[tuple[str, int], SourceLine]
@@ -37,7 +38,7 @@ def calls_in_order(text: str) -> list[str]:
     """The functions that a line calls, by their last names, in the order in which they begin; nothing for a line that
     is no whole statement. What stands in a lambda or a comprehension may be called at any time, or never."""
     try:
-        tree = ast.parse(text)
+        tree = python_tree.module(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     return list(_calls(tree))

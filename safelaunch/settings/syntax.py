@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator
 from functools import lru_cache
 
+from safelaunch import python_tree
+
 LONGEST = 1 << 20  # characters of a script that are looked at
 
 
@@ -20,7 +22,7 @@ def files(module: str) -> tuple[str, ...]:
 def parse(source_text: str) -> ast.Module | None:
     """The syntax tree; None for a text that is no Python."""
     try:
-        return ast.parse(source_text)
+        return python_tree.module(source_text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 

@@ -56,6 +56,7 @@ LAYERS: dict[str, set[str]] = {
     "streams": set(),
     "deadline": set(),
     "user_code": set(),
+    "python_tree": set(),
     "user_files": {"regular"},
     "import_variables": set(),
     "black_box": {"pulse", "stop_words", "trace_words"},
@@ -89,6 +90,7 @@ LAYERS: dict[str, set[str]] = {
         "sizes",
         "limits",
         "open_folder",
+        "python_tree",
     },
     "schedulers": {"model", "codes"},
     "preflight": {
@@ -137,7 +139,7 @@ LAYERS: dict[str, set[str]] = {
         "shortened",
         "escapes",
     },
-    "diagnosis": {"model", "codes", "durations", "sizes", "user_code", "shortened"},
+    "diagnosis": {"python_tree", "model", "codes", "durations", "sizes", "user_code", "shortened"},
     "cluster": {"model", "codec"},
     "report": {"model", "codes", "files", "redaction", "printable", "user_code"},
     "worker": {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 
+from safelaunch import python_tree
 from safelaunch.diagnosis.blame.variants import Place
 from safelaunch.diagnosis.frames import is_user_code
 from safelaunch.diagnosis.lines import Lines
@@ -49,7 +50,7 @@ def in_handler(place: Place, lines: Lines) -> Handled | None:
 def _runs_nothing(text: str) -> bool:
     """Whether a statement is whole, and calls nothing but functions of libraries."""
     try:
-        parsed = ast.parse(text)
+        parsed = python_tree.module(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     known = {id(inner) for node in ast.walk(parsed) if _is_of_library(node) for inner in ast.walk(_callee(node))}

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from safelaunch import python_tree
 from safelaunch.diagnosis.blame.variants import Place, Variant, placed
 from safelaunch.diagnosis.frames import is_user_code
 from safelaunch.diagnosis.lines import Lines, by_place
@@ -297,7 +298,7 @@ def _conjuncts(condition: Condition) -> list[str]:
     """What `and` joins in a condition; where it does not hold, what `or` joins, each turned round."""
     joins: type[ast.boolop] = ast.And if condition.holds else ast.Or
     try:
-        parsed = ast.parse(condition.text, mode="eval").body
+        parsed: ast.expr = python_tree.expression(condition.text)
         parts = parsed.values if isinstance(parsed, ast.BoolOp) and isinstance(parsed.op, joins) else [parsed]
         return [ast.unparse(part if condition.holds else _opposite(part)) for part in parts]
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # its text was too long, or is nested too deep

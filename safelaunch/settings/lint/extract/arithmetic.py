@@ -6,6 +6,8 @@ import ast
 import re
 from collections.abc import Callable
 
+from safelaunch import python_tree
+
 _NUMBERS = re.compile(r"[0-9 \t+*/%()<-]{1,80}")
 _MOST = 1 << 63  # the shell counts in 64 bits
 _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
@@ -29,7 +31,7 @@ def value(text: str) -> str | None:
     if not _NUMBERS.fullmatch(text) or "**" in text or "//" in text:
         return None
     try:
-        number = _of(ast.parse(text.strip(), mode="eval").body)
+        number = _of(python_tree.expression(text.strip()))
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError):
         return None
     return str(number) if number is not None and 0 <= number < _MOST else None
