@@ -58,7 +58,7 @@ def test_a_table_in_a_box_is_none(tmp_path: Path) -> None:
     assert judged(tmp_path, STEPS + table).code == "SL498"
 
 
-def test_bars_with_the_same_sign_are_passed_over(tmp_path: Path) -> None:
+def test_bars_with_the_same_sign_are_passed_over() -> None:
     """A job writes hundreds of thousands of them: each that is looked at costs time."""
     bars = "".join(f"Epoch 0: {n}%|##\u2502 {n}/90 [00:01<00:10, 3.00it/s]\r" for n in range(90)).encode()
 
