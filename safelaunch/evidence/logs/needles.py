@@ -11,7 +11,7 @@ from safelaunch.evidence.logs.signatures import Signature, any_of
 _NEEDLES = (
     "Traceback", 'File "', "Error: ", "Exception: ", "Exception in thread", "Exception ignored in", "Error in atexit",
     "Fatal Python error", "-- Process", "torch/distributed/run.py",
-    "ank  failed", "ank[] failed", "ank  raised", "ank  crashed", "\u2502", "error_handler", "py_callstack",
+    "ank  failed", "ank[] failed", "ank  raised", "ank  crashed", "error_handler", "py_callstack",
     *messages.NEEDLES,
 )  # fmt: skip
 

@@ -37,6 +37,8 @@ UNPACKED, UNPACKED_PER_BYTE = 32 << 20, 100  # bytes of a compressed file: lines
 LONGEST = 1 << 18  # of a line without an end, this much is held at once
 SEGMENT = 1 << 14  # of a line, this much is looked at
 TAIL = 1 << 16
+FIRST = 200  # lines of a log that begins within a box of rich: its parts have nothing to know them by
+_BOX = re.compile(rb"[^\r\n\xe2]{0,60}\xe2\x94\x82[^\r\n]{0,400}\xe2\x94\x82[ \t]*\n")
 REMEMBERED = 50_000  # lines and words that told nothing; with the width below about 10 MB each
 MOSTLY_NEW = 0.8  # of the lines of a block
 SKIP = 15  # blocks
@@ -130,6 +132,8 @@ class Sieve:
         first = self.lines + 1
         ends = data.count(b"\n")
         self.sample = self.sample or data[:TAIL]
+        if first == 1 and _BOX.match(data):
+            self.attend(FIRST)
         if b"\0" in data:
             self.wide += 4 * len(_WIDE.findall(data))
         self._keep_tail(data, first, ends)

@@ -4,11 +4,16 @@
 from __future__ import annotations
 
 import json
+from io import BytesIO
 from pathlib import Path
 
 import pytest
 from log_pieces import SITE, marked, traceback
 from test_no_false_all_clear import judged
+
+from safelaunch.evidence.logs.needles import needles
+from safelaunch.evidence.logs.sieve import Sieve
+from safelaunch.evidence.logs.signatures import shipped
 
 WIDTH = 60
 STEPS = "".join(f"step {n} loss {2 - n / 100:.3f}\n" for n in range(20))
@@ -51,6 +56,13 @@ def test_a_table_in_a_box_is_none(tmp_path: Path) -> None:
     table = "".join(f"\u2502 step {n} \u2502 loss {2 - n / 9:.3f} \u2502 in train.py \u2502\n" for n in range(30))
 
     assert judged(tmp_path, STEPS + table).code == "SL498"
+
+
+def test_bars_with_the_same_sign_are_passed_over() -> None:
+    """A job writes hundreds of thousands of them: each that is looked at costs time."""
+    bars = "".join(f"Epoch 0: {n}%|##\u2502 {n}/90 [00:01<00:10, 3.00it/s]\r" for n in range(90)).encode()
+
+    assert list(Sieve(*needles(shipped())).lines_of(BytesIO(bars + b"\n"))) == []
 
 
 HEAD = "ERROR:torch.distributed.elastic.multiprocessing.errors.error_handler:"
