@@ -18,6 +18,9 @@ from safelaunch.settings.lint.judge.shipped import is_shipped
 from safelaunch.settings.lint.judge.wording import Fault, listed, literal, shown, source
 
 
+_A_LINE = re.compile(r":\d+\Z")
+
+
 def unknown_variable(context: LintContext) -> Iterator[Finding]:
     """A variable is not known in its namespace: most often it is misspelt.
 
@@ -34,19 +37,22 @@ def unknown_variable(context: LintContext) -> Iterator[Finding]:
     What to do: the message names the nearest known variable. If a program of yours reads it, say so under `known` in
     [lint].
     """
-    beside: dict[str, dict[str, Setting]] = {}  # of one line, for one idea is behind them
-    told: set[str] = set()
-    for setting in context:
-        if standing(setting.name, context) != "unknown":
-            continue
-        near = meant(setting.name)
-        if near:
+    unknown = [setting for setting in context if standing(setting.name, context) == "unknown"]
+    beside: dict[str, dict[str, Setting]] = {}  # without a guess, on one line of a file: one idea is behind them
+    for setting in unknown:
+        if near := meant(setting.name):
             yield _unknown((setting,), f"did you mean {near}?", context)
-        elif not setting.origin.where or setting.name not in told:
-            beside.setdefault(setting.origin.where, {})[setting.name] = setting
-            told.add(setting.name)
+        else:
+            place = setting.origin.where
+            at = place if _A_LINE.search(place) else f"{place} {setting.name}"
+            beside.setdefault(at, {})[setting.name] = setting
+    told: set[str] = set()  # beside others
     for of_line in beside.values():
+        if of_line.keys() <= told:
+            continue
         listed_here = tuple(of_line.values())
+        if len(listed_here) > 1:
+            told |= of_line.keys()
         names = listed([quote(each.name) for each in listed_here])
         they = "it" if len(listed_here) == 1 else "them"
         yield _unknown(listed_here, f"unset {names}, or name {they} under `known` in [lint]", context)

@@ -121,6 +121,8 @@ def test_names_of_one_idea_are_told_once() -> None:
     line = "NCCL_NODES=2 NCCL_MY_RANK={} python t.py\n"
     [one] = of(line.format(0) + line.format(1))
     assert one.finding.summary == "NCCL_NODES and NCCL_MY_RANK are variables that neither torch nor NCCL knows"
+    [one] = of("export NCCL_NODES=2\npython a.py\nexport NCCL_NODES=4\npython b.py\n")
+    assert one.more == (3,)
     [one] = of("export NCCL_TIMEOUT=60\npython a.py\nexport NCCL_TIMEOUT=90\npython b.py\n")
     assert one.more == (3,)
 
