@@ -17,7 +17,6 @@ from safelaunch.settings.lint.judge.reading import meant, standing
 from safelaunch.settings.lint.judge.shipped import is_shipped
 from safelaunch.settings.lint.judge.wording import Fault, listed, literal, shown, source
 
-
 _A_LINE = re.compile(r":\d+\Z")
 
 
