@@ -113,8 +113,8 @@ def _look(arguments: argparse.Namespace, chosen: tuple[int, ...] | None, wait: f
 
 
 def _found(target: str, notes: list[str] | None = None) -> tuple[Group, str, str]:
-    """The ranks that are meant, where their evidence goes, and the run directory, "" where it is no run of ours. `notes`
-    learns of those that only say that they are."""
+    """The ranks that are meant, where their evidence goes, and the run directory, "" where it is no run of ours.
+    `notes` learns of those that only say that they are."""
     if target.isascii() and target.isdecimal() and not os.path.exists(target):
         return attach.choose(target), f"dump-{target}-{time.strftime('%Y%m%d-%H%M%S')}", ""
     folders = running(target, os.environ)
