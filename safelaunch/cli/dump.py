@@ -112,8 +112,9 @@ def _look(arguments: argparse.Namespace, chosen: tuple[int, ...] | None, wait: f
     return codes.EXIT_OK
 
 
-def _found(target: str, notes: list[str]) -> tuple[Group, str, str]:
-    """The ranks that are meant, where their evidence goes, and the run directory, "" where it is no run of ours."""
+def _found(target: str, notes: list[str] | None = None) -> tuple[Group, str, str]:
+    """The ranks that are meant, where their evidence goes, and the run directory, "" where it is no run of ours.
+    `notes` learns of those that only say that they are."""
     if target.isascii() and target.isdecimal() and not os.path.exists(target):
         return attach.choose(target), f"dump-{target}-{time.strftime('%Y%m%d-%H%M%S')}", ""
     folders = running(target, os.environ)
@@ -125,7 +126,8 @@ def _found(target: str, notes: list[str]) -> tuple[Group, str, str]:
         group, _, folder = mine[0]
         own = os.stat(folder).st_uid == os.geteuid()  # else somebody else can lead what we write elsewhere
         place = _free(folder) if own else f"dump-{name_of(folders)}-{time.strftime('%Y%m%d-%H%M%S')}"
-        notes += strangers[:STRANGERS]
+        if notes is not None:
+            notes += strangers[:STRANGERS]
         return dataclasses.replace(group, ranks=tuple(one for of, one, _ in mine if of is group)), place, folder
     hosts = sorted({host for folder in folders for host in _hosts(folder)})
     where = f"run it on {host_names(hosts)}" if hosts else "ask again once its ranks are there"
