@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import select
 import selectors
 import signal
 import threading
@@ -384,7 +383,7 @@ class Supervisor:
     def _drain(self) -> None:
         """Read what the agent, or the fork server, has written so far; others may have that pipe open, too."""
         events = self._tree.events
-        while not self._remains.killed and events in self._selector.get_map() and select.select([events], [], [], 0)[0]:
+        while not self._remains.killed and any(key.fd == events for key, _ in self._selector.select(0)):
             self._safely(self._on_agent_events)
 
     def _on_agent_exit(self) -> None:

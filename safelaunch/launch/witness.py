@@ -52,7 +52,9 @@ class Witness:
             left = until - time.monotonic()
             if left <= 0:
                 return False
-            select.select([self._reader], [], [], left)
+            poll = select.poll()  # select() knows no descriptor above 1023
+            poll.register(self._reader, select.POLLIN)
+            poll.poll(left * 1000)
 
     def dismiss(self) -> None:
         """End it."""
