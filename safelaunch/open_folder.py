@@ -7,7 +7,6 @@ each file, would then read what is root's alone.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import stat
 from collections.abc import Iterator
@@ -93,10 +92,9 @@ class OpenFolder:
     def document(self, path: str, most: int) -> dict[str, Any]:
         """The JSON object that a file below holds; empty where it cannot be read, or is none."""
         try:
-            found = json.loads(self.read(path, most))
-        except (OSError, ValueError, RecursionError):
+            return regular.json_object(self.read(path, most))
+        except OSError:
             return {}
-        return found if isinstance(found, dict) else {}
 
     def found(self, path: str) -> os.stat_result | None:
         """What is there below, of a link the link; None for nothing."""

@@ -59,8 +59,16 @@ def read(path: str, most: int = MOST, owner: int | None = None, offset: int = 0)
 def document(path: str, most: int = MOST) -> dict[str, Any]:
     """The JSON object that a regular file holds; empty where it cannot be read, or is none."""
     try:
-        found = json.loads(read(path, most))
-    except (OSError, ValueError, RecursionError):
+        return json_object(read(path, most))
+    except OSError:
+        return {}
+
+
+def json_object(data: bytes) -> dict[str, Any]:
+    """The JSON object that these bytes are; empty where they are none."""
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from safelaunch.diagnosis.blame.loop_exit import UNEVEN, Frame, frames, is_usual
 from safelaunch.diagnosis.blame.variants import Place, Variant
-from safelaunch.diagnosis.blame.ways_out import AFTER_AN_EXCEPTION
+from safelaunch.diagnosis.blame.ways_out import AFTER_AN_EXCEPTION, Ways
 from safelaunch.diagnosis.lines import Lines
 from safelaunch.diagnosis.waitgraph.calls import frames_of
 from safelaunch.diagnosis.wording import call_at, names
@@ -40,14 +40,15 @@ class BeganAnew:
         )
 
     @property
+    def ways(self) -> Ways:
+        """How it came there, and what to do about it."""
+        return Ways(self.because, AFTER_AN_EXCEPTION if self.caller.caught else UNEVEN)
+
+    @property
     def because(self) -> tuple[str, ...]:
         file, caught = self.caller.file, self.caller.caught
         after = f", and again after `{caught[0][1]}` ({file}:{caught[0][0]})" if caught else ""
         return (f"{self.function} is called in a loop ({file}:{self.caller.line}){after}",)
-
-    @property
-    def remedy(self) -> str:
-        return AFTER_AN_EXCEPTION if self.caller.caught else UNEVEN
 
 
 def began_anew(variants: list[Variant], lines: Lines) -> BeganAnew | None:
@@ -58,10 +59,9 @@ def began_anew(variants: list[Variant], lines: Lines) -> BeganAnew | None:
     """
     for variant, others in _one_against_others(variants):
         who = variant[0]
-        found = [_in_front_of_loop(who, peer, lines) for peer in others]
-        if found and all(found):
-            function, caller = found[0] or ("", SourceLine("", 0))
-            return BeganAnew(who, others, function, caller)
+        found = [where for peer in others if (where := _in_front_of_loop(who, peer, lines)) is not None]
+        if found and len(found) == len(others):
+            return BeganAnew(who, others, *found[0])
     return None
 
 

@@ -50,7 +50,8 @@ def group_order(case: Case, call: Collective) -> GroupOrder | None:
         case: of all ranks.
         call: one that hangs, or has failed.
     """
-    uses = {facts.rank: found for facts in case.ranks if (found := _uses(facts, _alike(case, call), call))}
+    alike = _alike(case, call)
+    uses = {facts.rank: found for facts in case.ranks if (found := _uses(facts, alike, call))}
     same = len({frozenset(of) for of in uses.values()}) == len({frozenset(of.values()) for of in uses.values()}) == 1
     if len(uses) < 2 or not same or any(len({*of.values()}) != len(of) or len(of) < 2 for of in uses.values()):
         return None

@@ -9,10 +9,10 @@ from functools import cached_property
 
 from safelaunch.diagnosis.blame import history, loop_bounds, loop_exit, peer_groups, rank_guard, uneven_data
 from safelaunch.diagnosis.blame.apart import Apart, came_apart
-from safelaunch.diagnosis.blame.began_anew import BeganAnew, began_anew
+from safelaunch.diagnosis.blame.began_anew import began_anew
 from safelaunch.diagnosis.blame.loop_exit import CLOSING, UNEVEN, LoopExit, has_left
 from safelaunch.diagnosis.blame.rank_guard import Guard
-from safelaunch.diagnosis.blame.skipped import SkippedPass, skipped_pass
+from safelaunch.diagnosis.blame.skipped import skipped_pass
 from safelaunch.diagnosis.blame.variants import Place, Variant, placed, same_place, variants_at
 from safelaunch.diagnosis.blame.ways_out import Ways, cut_short, ways_out
 from safelaunch.diagnosis.crash.swapped import Swapped, swapped
@@ -74,21 +74,6 @@ class Desync:
         one, other = ([facts.rank for facts, _ in variant] for variant in self.variants)
         return came_apart(self.view.case, one, other, self.view.lines)
 
-    @cached_property
-    def skipped_pass(self) -> SkippedPass | None:
-        """The rank of two that has cut a pass short, and has come to what is done every so many passes too early."""
-        if self.threaded is not None or self.view.from_dumps or [len(one) for one in self.variants] != [1, 1]:
-            return None
-        pairs = itertools.permutations(one[0] for one in self.variants)
-        return next((found for who, peer in pairs if (found := skipped_pass(who, peer, self.view.lines))), None)
-
-    @cached_property
-    def began_anew(self) -> BeganAnew | None:
-        """The rank that has begun the function anew in whose loop its peers still are."""
-        if self.threaded is not None or self.view.from_dumps:
-            return None
-        return began_anew(self.variants, self.view.lines)
-
     @property
     def at_the_end(self) -> bool:
         """Whether nothing but dumps is left, and a side has come to what programs end their loops with."""
@@ -97,12 +82,14 @@ class Desync:
 
 @dataclass(frozen=True)
 class Blame:
-    """Who deviates: `sure` says that the evidence proves it, `text` what the rank has done otherwise than before."""
+    """Who deviates: `sure` says that the evidence proves it, `text` what the rank has done otherwise than before, and
+    `ways` how it came to do so, where the detector knows."""
 
     code: str = "SL302"
     ranks: tuple[int, ...] = ()
     sure: bool = True
     text: str = ""
+    ways: Ways | None = None
 
 
 def different_operation(view: View) -> Verdict | None:
@@ -153,8 +140,13 @@ def _left_the_loop(desync: Desync) -> Blame | None:
 
 
 def _began_anew(desync: Desync) -> Blame | None:
-    found = desync.began_anew
-    return Blame("SL303", (found.who[0].rank,), bool(found.caller.caught), found.summary) if found is not None else None
+    """It has begun the function anew in whose loop its peers still are."""
+    if desync.threaded is not None or desync.view.from_dumps:
+        return None
+    found = began_anew(desync.variants, desync.view.lines)
+    if found is None:
+        return None
+    return Blame("SL303", (found.who[0].rank,), bool(found.caller.caught), found.summary, found.ways)
 
 
 def _ran_out(desync: Desync) -> Blame | None:
@@ -187,8 +179,13 @@ def _bypassed_by_peers(desync: Desync) -> Blame | None:
 
 def _skipped_a_pass(desync: Desync) -> Blame | None:
     """One of two has come to what is done every so many passes, of which it has cut one short."""
-    found = desync.skipped_pass
-    return Blame(ranks=(found.who[0].rank,), sure=False, text=found.summary) if found is not None else None
+    if desync.threaded is not None or desync.view.from_dumps or [len(one) for one in desync.variants] != [1, 1]:
+        return None
+    pairs = itertools.permutations(one[0] for one in desync.variants)
+    found = next((found for who, peer in pairs if (found := skipped_pass(who, peer, desync.view.lines))), None)
+    if found is None:
+        return None
+    return Blame(ranks=(found.who[0].rank,), sure=False, text=found.summary, ways=Ways(found.because, found.remedy))
 
 
 DETECTORS: tuple[Callable[[Desync], Blame | None], ...] = (
@@ -344,9 +341,8 @@ def _ways(desync: Desync, shown: _Shown, blame: Blame, *, uneven: bool) -> Ways:
     """How the named rank may have come past the call in which its peers are; data that were uneven say it all."""
     if desync.view.from_dumps or not blame.ranks or uneven or desync.apart is not None:
         return Ways()
-    for found in (desync.skipped_pass, desync.began_anew):
-        if found is not None and blame.text == found.summary:
-            return Ways(found.because, found.remedy)
+    if blame.ways is not None:
+        return blame.ways
     lines, (peer, call), (facts, own) = desync.view.lines, shown.theirs, shown.mine
     inside, left = loop_exit.way_to(peer, call, lines), blame.code == "SL303"
     ways = ways_out(inside, lines, left=left)
@@ -359,8 +355,8 @@ def _ways(desync: Desync, shown: _Shown, blame: Blame, *, uneven: bool) -> Ways:
 def _guard(desync: Desync, blame: Blame, shown: _Shown) -> Guard | None:
     """The condition that one of the two calls stands below; where nobody is named, only that of the first one."""
     lines = desync.view.lines
-    if desync.began_anew is not None and blame.text == desync.began_anew.summary:
-        return None
+    if blame.code == "SL303" and blame.text:
+        return None  # `ways` says all of it
     own = rank_guard.guard(shown.mine, shown.others, lines)
     return own if own is not None or not blame.ranks else rank_guard.guard(shown.theirs, [shown.mine], lines)
 
