@@ -131,7 +131,8 @@ def _opened(path: str) -> int:
                     continue
             with contextlib.suppress(FileNotFoundError):
                 return os.open(name, flags, dir_fd=folder)
-            return os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=folder)
+            with contextlib.suppress(FileExistsError):  # another node has made it meanwhile: it is looked at anew
+                return os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=folder)
         finally:
             os.close(folder)
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
